@@ -1,0 +1,2 @@
+//! kvbench: read-amplification experiments on siftdb.
+fn main() {}

@@ -1,0 +1,30 @@
+//! siftdb: an embeddable LSM-tree key-value store whose subject is *the read that never happens*.
+
+mod batch;
+mod block;
+mod cache;
+mod checksum;
+mod clock;
+mod coding;
+mod compaction;
+mod db;
+mod entropy;
+mod error;
+mod executor;
+mod filename;
+mod filter;
+mod hash;
+mod iter;
+mod key;
+mod manifest;
+mod memtable;
+mod options;
+mod record;
+mod sstable;
+mod stats;
+mod sync;
+mod tree;
+mod value;
+mod version;
+mod vfs;
+mod wal;
