@@ -1,6 +1,12 @@
 //! Integers as bytes: little-endian fixed width (byteorder) and LEB128 varints; and [`Decoder`], which reads them back
 //! from untrusted bytes, returns errors and never panics.
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects
+)]
 
 use crate::error::{Error, Result};
 use byteorder::{ByteOrder, LittleEndian};

@@ -95,9 +95,22 @@ mod tests {
 
     #[test]
     fn names_of_others_are_not_ours() {
-        for name in ["", "1.sst", "0000001.sst", "000001.SST", "+00001.sst", "MANIFEST-", "MANIFEST-1", "000001.log.bak",
-            "../000001.sst", "99999999999999999999.log", "current", "LOCK ", "000001", ".sst"]
-        {
+        for name in [
+            "",
+            "1.sst",
+            "0000001.sst",
+            "000001.SST",
+            "+00001.sst",
+            "MANIFEST-",
+            "MANIFEST-1",
+            "000001.log.bak",
+            "../000001.sst",
+            "99999999999999999999.log",
+            "current",
+            "LOCK ",
+            "000001",
+            ".sst",
+        ] {
             assert_eq!(FileName::parse(name), None, "{name}");
         }
     }

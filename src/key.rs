@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use crate::hash::KeyHash;
+use crate::value::Value;
 use std::cmp::Ordering;
 
 /// The number of a write. Every operation of every batch has its own; a greater one is newer.
@@ -143,6 +144,17 @@ impl<'a> LookupKey<'a> {
     }
 }
 
+/// What one source (a memtable, a table) knows of a key at a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) enum PointAnswer {
+    /// The newest visible version; the value is empty for a tombstone.
+    Found { seqno: SeqNo, kind: ValueKind, value: Value },
+    /// Only versions newer than the snapshot.
+    Invisible,
+    /// No version at all.
+    Absent,
+}
+
 /// The first eight bytes of `bytes` as a big-endian number, zero-padded: compares like the bytes do, except that ties
 /// must be settled by the bytes themselves.
 #[inline]
@@ -181,7 +193,8 @@ mod tests {
 
     #[test]
     fn heads_order_like_bytes() {
-        let keys: [&[u8]; 7] = [b"", b"\0", b"a", b"a\0b", b"abcdefgh", b"abcdefghi", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff"];
+        let keys: [&[u8]; 7] =
+            [b"", b"\0", b"a", b"a\0b", b"abcdefgh", b"abcdefghi", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff"];
         for pair in keys.windows(2) {
             assert!(head(pair[0]) <= head(pair[1]));
         }
