@@ -1,1 +1,1 @@
-//! (to come)
+pub(crate) mod edit;
