@@ -27,6 +27,7 @@ use std::borrow::Cow;
 const SEARCH_BYTES_PER_BLOCK: usize = 4 * BLOCK_BYTES;
 
 /// Why there are no more records.
+#[allow(clippy::enum_variant_names)] // "End of file" is what it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The writer closed the file; it is whole.
