@@ -80,6 +80,7 @@ impl std::fmt::Debug for ConcurrentFilter {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::hash::mix64;

@@ -6,7 +6,9 @@
 //!
 //! - Standard Bloom (1970): rate = (1 − e^(−k ÷ b))^k for b bits per key and k positions a key.
 //! - Blocked Bloom (Putze, Sanders, Singler 2007), lines of B = 512 bits: a line holds Poisson(B ÷ b) keys, and a line
-//!   with j of them says "maybe" to an absent key with probability (1 − (1 − 1 ÷ B)^(jk))^k.
+//!   with j of them says "maybe" to an absent key with probability (1 − (1 − 1 ÷ B)^(jk))^k. This takes the mean number
+//!   of ones in such a line for all of them; the scatter around it makes the true rate greater, by 0.1 % of itself at 5
+//!   bits per key, 1.2 % at 10 and 2.6 % at 16. The rate of a finished payload, which filter blocks carry, includes it.
 
 use crate::filter::FilterKind;
 use crate::filter::line::LINE_BITS;
@@ -169,6 +171,7 @@ fn mean_over_occupancy(peak: f64, ratio: impl Fn(f64) -> f64, value: impl Fn(f64
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -183,7 +186,7 @@ mod tests {
         {
             assert_close(lower_bound_bits_per_key(rate), bound, 1e-4);
             assert_close(bloom_bits_for_rate(1_000_000_000, rate) as f64 / 1e9, bits, 1e-4);
-            assert_close(bits / bound, 1.4427, 2e-4);
+            assert_close(bits / bound, 1.0 / LN_2, 2e-4);
         }
     }
 

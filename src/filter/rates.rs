@@ -10,6 +10,9 @@ const HASH_KEY: HashKey = HashKey(*b"rates of filters");
 const ALLOWED: f64 = 0.03;
 const FALSE_POSITIVES: f64 = 30_000.0;
 
+/// Where false positives are frequent, more than enough of them cost little.
+const LEAST_PROBES: f64 = 1_000_000.0;
+
 /// The i-th key of a class. Present keys come first, absent ones follow on.
 type Key = fn(u64, &mut Vec<u8>);
 
@@ -67,7 +70,7 @@ fn check(kind: FilterKind, bits_per_key: f64, name: &str, key: Key, keys: u64, c
     let present: Vec<KeyHash> = hashes(key, 0..keys).collect();
     let filters = filters(kind, bits_per_key, &present, count);
     let expected = model(kind, bits_per_key, keys, &filters[0].1);
-    let probes = (FALSE_POSITIVES / expected / count as f64).ceil() as u64;
+    let probes = ((FALSE_POSITIVES / expected).max(LEAST_PROBES) / count as f64).ceil() as u64;
     let mut false_positives = 0_u64;
     for hash in hashes(key, keys..keys + probes) {
         false_positives += filters.iter().filter(|(filter, _)| filter.may_contain(hash)).count() as u64;
