@@ -1,7 +1,9 @@
 //! Flush and compaction as jobs: what is due is decided under the `state` lock; the work runs without locks; the result is
 //! appended to the manifest and then installed by one exchange of the view.
 
-use crate::compaction::{self, BuildContext, Built, CompactionPlan, Reason, RunIterator, build_tables, pick, plan_range};
+use crate::compaction::{
+    self, BuildContext, Built, CompactionPlan, Reason, RunIterator, build_tables, pick, plan_range,
+};
 use crate::db::engine::{Engine, ManifestRoom, Obsolete};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
@@ -215,8 +217,7 @@ impl Engine {
     fn run_plan(self: &Arc<Self>, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
         self.stop_if_closing()?;
         if plan.trivial_move {
-            let moved =
-                plan.tables().map(|(level, t)| (level, plan.output_level, Arc::clone(t))).collect::<Vec<_>>();
+            let moved = plan.tables().map(|(level, t)| (level, plan.output_level, Arc::clone(t))).collect::<Vec<_>>();
             self.work.trivial_moves.fetch_add(moved.len() as u64, Ordering::Relaxed);
             return self.install(tree, Change { moved, ..Default::default() });
         }
@@ -253,7 +254,8 @@ impl Engine {
             added.push((level, self.live_table(tree.id, level, meta)?));
         }
         for (_, to, table) in &change.moved {
-            let placed = LiveTable::new(tree.id, *to, Arc::clone(&table.meta), Arc::clone(&table.table), &self.counters);
+            let placed =
+                LiveTable::new(tree.id, *to, Arc::clone(&table.meta), Arc::clone(&table.table), &self.counters);
             added.push((*to, placed));
         }
         let mut room = self.manifest.lock();
@@ -270,7 +272,8 @@ impl Engine {
             true => Vec::new(),
             false => self.logs.removable(|| self.oldest_unflushed(tree.id, &gone)),
         };
-        let taken = |level: u8, table: &Arc<LiveTable>| FileRemoved { keyspace: tree.id, level, number: table.meta.number };
+        let taken =
+            |level: u8, table: &Arc<LiveTable>| FileRemoved { keyspace: tree.id, level, number: table.meta.number };
         let edit = VersionEdit {
             next_file_number: Some(self.next_file.load(Ordering::Relaxed)),
             last_seqno: Some(self.visible.load(Ordering::Acquire)),
@@ -415,8 +418,11 @@ impl Engine {
             }
             Ok(ids)
         })?;
-        let waiting: Vec<(Arc<Tree>, Vec<Arc<Memtable>>)> =
-            ids.into_iter().filter_map(|id| self.tree(id)).map(|tree| (Arc::clone(&tree), tree.view().immutable)).collect();
+        let waiting: Vec<(Arc<Tree>, Vec<Arc<Memtable>>)> = ids
+            .into_iter()
+            .filter_map(|id| self.tree(id))
+            .map(|tree| (Arc::clone(&tree), tree.view().immutable))
+            .collect();
         self.wait_until(|| {
             waiting.iter().all(|(tree, memtables)| {
                 tree.is_dropped() || {
@@ -485,7 +491,9 @@ impl Engine {
             let Some(keyspace) = state.keyspaces.get_mut(&tree.id) else {
                 return Err(Error::new(ErrorKind::NotFound, "the keyspace was dropped"));
             };
-            let Some(plan) = plan_range(&tree.view().version, &tree.options(), smallest, largest) else { return Ok(()) };
+            let Some(plan) = plan_range(&tree.view().version, &tree.options(), smallest, largest) else {
+                return Ok(());
+            };
             if !keyspace.busy.conflicts(&plan) {
                 keyspace.busy.begin(&plan);
                 keyspace.compacting += 1;

@@ -191,7 +191,11 @@ impl LogSet {
             state.live.iter().filter(|l| !retired(l.number)).filter_map(|l| Some((l.number, l.last_seqno?))).collect()
         };
         let oldest = oldest_unflushed();
-        closed.into_iter().filter(|(_, last)| oldest.is_none_or(|oldest| *last < oldest)).map(|(number, _)| number).collect()
+        closed
+            .into_iter()
+            .filter(|(_, last)| oldest.is_none_or(|oldest| *last < oldest))
+            .map(|(number, _)| number)
+            .collect()
     }
 
     /// The log that is written now.

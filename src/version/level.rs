@@ -18,13 +18,19 @@ pub(crate) struct LiveTable {
 }
 
 impl LiveTable {
-    pub(crate) fn new(keyspace: u32, level: u8, meta: Arc<FileMeta>, table: Arc<Table>, counters: &Arc<Counters>) -> Arc<Self> {
+    pub(crate) fn new(
+        keyspace: u32,
+        level: u8,
+        meta: Arc<FileMeta>,
+        table: Arc<Table>,
+        counters: &Arc<Counters>,
+    ) -> Arc<Self> {
         let properties = table.properties();
         let info = SlotInfo {
             keyspace,
             level,
             file: meta.number,
-            mean_block_bytes: properties.mean_block_bytes() as f64,
+            mean_block_bytes: properties.mean_block_bytes as f64,
             built_rate: table.filter_info().ok().map(|info| info.built_rate),
         };
         Arc::new(LiveTable { meta, table, placed: counters.place(info) })
@@ -133,7 +139,12 @@ impl Level {
             + self
                 .tables
                 .iter()
-                .map(|t| size_of::<FileMeta>() + 16 + t.meta.smallest.user_key.capacity() + t.meta.largest.user_key.capacity())
+                .map(|t| {
+                    size_of::<FileMeta>()
+                        + 16
+                        + t.meta.smallest.user_key.capacity()
+                        + t.meta.largest.user_key.capacity()
+                })
                 .sum::<usize>()
     }
 }
