@@ -1,4 +1,6 @@
 //! Builds data blocks: `(add+ finish reset)*`. The picture of their bytes is in [`crate::block`].
+// Nothing here reads bytes from disk.
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::block::{BUCKET_COLLISION, BUCKET_EMPTY, HASH_INDEX_FLAG, MAX_INDEXED_RESTARTS, bucket_of, common_prefix};
 use crate::coding::{put_u16, put_u32, put_varint, varint_len};
@@ -72,6 +74,11 @@ impl BlockBuilder {
         &self.last_key
     }
 
+    /// Bytes of the entries so far.
+    pub(crate) fn entry_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// At most how large the block would be with this entry, too.
     pub(crate) fn size_with(&self, key: InternalKey<'_>, value: &[u8]) -> usize {
         let lengths = 1 + varint_len(key.user_key.len() as u64) + varint_len(value.len() as u64);
@@ -137,6 +144,7 @@ fn bucket_count(keys: usize) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::key::{Tag, ValueKind};

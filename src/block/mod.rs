@@ -132,6 +132,11 @@ impl Block {
             .ok_or_else(|| malformed("restart points or hash index are longer than the block"))
     }
 
+    /// A block of no entries.
+    pub(crate) fn empty() -> Self {
+        Block { bytes: SharedBytes::copy_of(&[0; 4]), entries_end: 0, restarts: 0, buckets: 0 }
+    }
+
     fn parse_layout(bytes: &[u8]) -> Option<(u32, u32, u16)> {
         let (rest, footer) = bytes.split_last_chunk::<4>()?;
         let footer = u32::from_le_bytes(*footer);
@@ -165,6 +170,10 @@ impl Block {
             0 => 0,
             held => held.saturating_add(ARC_OVERHEAD_BYTES),
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries_end == 0
     }
 
     pub(crate) fn has_hash_index(&self) -> bool {

@@ -1,4 +1,5 @@
 //! Files in memory for the tests of blocks and tables.
+#![allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
 use crate::vfs::{Advice, DirectIoAlignment, MappedBytes, RandomAccessFile, SyncHandle, WritableFile};
