@@ -1,44 +1,40 @@
-//! (to come)
+//! What is counted, and the meaning of every filter counter (the only place where it is defined).
+//!
+//! **A probe** is one question to one table's filter. It has four outcomes: *negative* (the filter said no: one table
+//! read avoided), *true positive* (it said maybe, and the table held a visible version), *invisible* (maybe, and the
+//! table held only versions hidden from the snapshot) and *false positive* (maybe, and it held none). Apart from them:
+//! *out of range* (a sorted run in whose tables the key cannot lie: no filter was asked) and *no filter* (the table has
+//! none, or an unusable one, and was read).
+//!
+//! **Observed rate** = false positives ÷ (false positives + negatives): the share of *absent* keys that passed. `None`
+//! before any such probe, never 0 or 1. **Expected rate** = the mean built rate of the filters over the probes that were
+//! not true positives.
+//!
+//! **Avoided bytes** = negatives × the table's mean stored block size: what the reads that did not happen would have
+//! touched. An avoided *touch* would have been a *read* only where the cache missed.
+//!
+//! Counters are always on. A reader writes only to its own thread's stripe (plain loads and stores, no lock prefix), one
+//! row of eight counters per table placement, so no counter lies in a cache line that two threads write. What
+//! `cfg(siftdb_no_stats)` empties is in this file alone; it serves to measure the counters' cost in instructions.
+
+mod counters;
+mod read;
+mod report;
+
+pub(crate) use counters::{Counters, Placed, ReadCounter, SlotInfo, Stripe, TableCounts};
+pub use read::{BlockSource, LevelReadStats, Outcome, ReadStats, TableOutcome};
+pub(crate) use read::{Recorder, Tee};
+pub use report::{
+    CompactionStatistics, FilterStatistics, LevelStatistics, MemoryStatistics, ReadStatistics, SpaceStatistics, Stalls,
+    Statistics, WriteStatistics,
+};
+
+/// Levels of a tree: 0 to 6.
+pub(crate) const LEVELS: usize = 7;
 
 /// Where a table stands in a version: the row of its counters, and its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) slot: u32,
     pub(crate) level: u8,
-}
-
-/// What asking a table came to. The first four are outcomes of a *probe* (a filter was asked).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The filter said no: one table read avoided.
-    Negative,
-    /// The filter said maybe, and the table held a visible version.
-    TruePositive,
-    /// The filter said maybe, and the table held only versions hidden from the snapshot.
-    Invisible,
-    /// The filter said maybe, and the table held no version of the key.
-    FalsePositive,
-    /// There was no filter (none built, or unusable): the table was read.
-    NoFilter,
-}
-
-/// Where a data block came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BlockSource {
-    /// The block cache.
-    Cache,
-    /// A positioned read: one system call.
-    Read,
-    /// A mapped file: no call, no cache.
-    Map,
-}
-
-/// Is told what a point read does, as it does it. Implemented by the counters and by the trace of `explain`; with
-/// `cfg(siftdb_no_stats)` the counters' methods are empty.
-pub(crate) trait Recorder {
-    fn table(&mut self, placement: Placement, outcome: Outcome);
-    /// A data block was looked into; `bytes` is its stored size.
-    fn block(&mut self, placement: Placement, source: BlockSource, bytes: u32);
 }

@@ -31,7 +31,7 @@
 )]
 
 mod builder;
-mod compression;
+pub(crate) mod compression;
 mod iter;
 mod physical;
 #[cfg(test)]

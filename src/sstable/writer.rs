@@ -204,7 +204,7 @@ fn complete(properties: &mut Properties, last: InternalKey<'_>) {
 
 fn describe(filter: &FilterOptions) -> String {
     let kind = match filter.kind {
-        FilterKind::None => return "none".to_owned(),
+        FilterKind::None | FilterKind::Empty => return "none".to_owned(),
         FilterKind::Bloom => "bloom",
         FilterKind::Blocked => "blocked",
     };
