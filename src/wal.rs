@@ -67,6 +67,7 @@ impl LogWriter {
     }
 
     /// Makes every batch appended so far safe from a power cut.
+    #[cfg(test)]
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.records.sync()
     }
@@ -90,6 +91,11 @@ impl LogWriter {
     /// Bytes known to be durable.
     pub(crate) fn synced_offset(&self) -> u64 {
         self.records.synced_offset()
+    }
+
+    /// Heap bytes of its buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.records.buffer_bytes()
     }
 
     /// Bytes in the log.

@@ -182,6 +182,7 @@ impl Engine {
             level,
             table_bytes: if level == 0 { u64::MAX } else { options.table_bytes },
             snapshots,
+            builder_bytes: &self.work.builder_bytes,
             keep_going: &|| self.stop_if_closing(),
         };
         let built = build_tables(&context, input, older_exists)?;
@@ -207,11 +208,11 @@ impl Engine {
         // Log before table: else a power cut could keep one keyspace's half of a batch and lose the other's.
         self.logs.sync_through(last)?;
         self.pause_point("flush:before_install");
-        let added = built.files.into_iter().map(|meta| (0, meta)).collect();
-        self.install(tree, Change { added, flushed: Some((memtables, last)), ..Default::default() })?;
+        // Counted before it is visible: whoever waited for the flush finds it counted.
         self.work.flushes.fetch_add(1, Ordering::Relaxed);
         self.work.flush_bytes.fetch_add(built.bytes, Ordering::Relaxed);
-        Ok(())
+        let added = built.files.into_iter().map(|meta| (0, meta)).collect();
+        self.install(tree, Change { added, flushed: Some((memtables, last)), ..Default::default() })
     }
 
     fn run_plan(self: &Arc<Self>, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
@@ -231,13 +232,12 @@ impl Engine {
         let built = self.build(&options, plan.output_level, &snapshots, &mut input, &mut older_exists)?;
         drop(input);
         self.pause_point("compaction:before_install");
-        let added = built.files.into_iter().map(|meta| (plan.output_level, meta)).collect();
-        let removed = plan.tables().map(|(level, t)| (level, Arc::clone(t))).collect();
-        self.install(tree, Change { added, removed, ..Default::default() })?;
         self.work.compactions.fetch_add(1, Ordering::Relaxed);
         self.work.bytes_read.fetch_add(plan.input_bytes(), Ordering::Relaxed);
         self.work.bytes_written.fetch_add(built.bytes, Ordering::Relaxed);
-        Ok(())
+        let added = built.files.into_iter().map(|meta| (plan.output_level, meta)).collect();
+        let removed = plan.tables().map(|(level, t)| (level, Arc::clone(t))).collect();
+        self.install(tree, Change { added, removed, ..Default::default() })
     }
 
     /// Opens a table and gives it its place and counters.

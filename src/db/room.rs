@@ -6,7 +6,7 @@
 
 use crate::db::engine::Engine;
 use crate::db::write::Writer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::filename::FileNumber;
 use crate::stats::Stalls;
 use crate::sync::{Arc, Ordering};
@@ -282,10 +282,5 @@ impl Engine {
             self.exchange_memtable(writer, id)?;
         }
         Ok(())
-    }
-
-    /// After a hard limit was given up as unreachable: what stands in the way, for `status`.
-    pub(crate) fn suspended_error(&self) -> Option<Error> {
-        self.state.lock().keyspaces.values().find_map(|k| k.suspended.values().next().cloned())
     }
 }

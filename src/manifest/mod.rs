@@ -17,7 +17,7 @@
 mod current;
 mod state;
 
-pub(crate) use state::{KeyspaceState, ManifestState};
+pub(crate) use state::ManifestState;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::filename::{FileName, FileNumber};
@@ -103,6 +103,7 @@ impl Manifest {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) state: ManifestState,
+    #[cfg_attr(not(test), allow(dead_code, reason = "for tests and messages"))]
     pub(crate) manifest_number: FileNumber,
     /// How the manifest ended. `Torn` also if nothing but zeros follow: a manifest reserves no space.
     pub(crate) tail: End,

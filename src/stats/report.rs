@@ -250,6 +250,21 @@ impl MemoryStatistics {
     }
 }
 
+/// Cache and descriptors (gauges, but for the two counters).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ResourceStatistics {
+    /// Blocks in the cache now.
+    pub cached_blocks: u64,
+    /// Blocks that were too large for a part of the cache and were not kept (a counter).
+    pub cache_refusals: u64,
+    /// Table files open now.
+    pub open_tables: u64,
+    /// Times a table file was opened, again or for the first time (a counter).
+    pub table_opens: u64,
+}
+
 /// Everything counted, at one moment. `Display` is one 80-column screen.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -269,6 +284,8 @@ pub struct Statistics {
     pub space: SpaceStatistics,
     /// Heap bytes by owner.
     pub memory: MemoryStatistics,
+    /// Cache and descriptors.
+    pub resources: ResourceStatistics,
 }
 
 impl Statistics {
@@ -313,6 +330,8 @@ impl Statistics {
         sub(&mut work.versions_dropped, before.versions_dropped);
         sub(&mut work.tombstones_dropped, before.tombstones_dropped);
         sub(&mut work.filters_built, before.filters_built);
+        sub(&mut delta.resources.cache_refusals, earlier.resources.cache_refusals);
+        sub(&mut delta.resources.table_opens, earlier.resources.table_opens);
         delta
     }
 
@@ -347,7 +366,7 @@ fn ratio(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
 
-/// A count in at most seven characters.
+/// A count in at most seven characters, up to a million million.
 fn count(n: u64) -> String {
     match n {
         0..=999_999 => n.to_string(),
@@ -356,14 +375,19 @@ fn count(n: u64) -> String {
     }
 }
 
-/// A number of bytes in at most nine characters.
+/// A number of bytes in at most nine characters, up to a million TiB.
 fn bytes(n: u64) -> String {
-    match n {
-        0..=9_999 => format!("{n} B"),
-        10_000..=1_048_575 => format!("{:.1} KiB", n as f64 / 1024.0),
-        1_048_576..=1_073_741_823 => format!("{:.1} MiB", n as f64 / 1_048_576.0),
-        _ => format!("{:.2} GiB", n as f64 / 1_073_741_824.0),
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if n < 10_000 {
+        return format!("{n} B");
     }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 1000.0 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
 fn percent(rate: Option<f64>) -> String {
