@@ -21,3 +21,34 @@ pub(crate) trait InternalIterator {
     /// The entry's value; empty for a tombstone. Only while `valid`.
     fn value(&self) -> &[u8];
 }
+
+mod merging;
+mod vec;
+pub(crate) use merging::MergingIterator;
+pub(crate) use vec::VecIter;
+
+impl<I: InternalIterator + ?Sized> InternalIterator for Box<I> {
+    fn seek_to_first(&mut self) -> Result<bool> {
+        (**self).seek_to_first()
+    }
+
+    fn seek(&mut self, target: InternalKey<'_>) -> Result<bool> {
+        (**self).seek(target)
+    }
+
+    fn next(&mut self) -> Result<bool> {
+        (**self).next()
+    }
+
+    fn valid(&self) -> bool {
+        (**self).valid()
+    }
+
+    fn key(&self) -> InternalKey<'_> {
+        (**self).key()
+    }
+
+    fn value(&self) -> &[u8] {
+        (**self).value()
+    }
+}

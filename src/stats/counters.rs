@@ -30,9 +30,6 @@ pub(crate) enum ReadCounter {
     MemtableFound = 2,
     MemtableFilterNegatives = 3,
     MemtableSearches = 4,
-    MultiGets = 5,
-    Reserved6 = 6,
-    Reserved7 = 7,
     /// One per level from here.
     OutOfRange = 8,
 }
@@ -82,6 +79,18 @@ impl Stripe {
             return;
         }
         self.bump(&self.reads[counter as usize], by);
+    }
+
+    /// A key was asked for.
+    #[inline]
+    pub(crate) fn get(&self, found: bool, from_memtable: bool) {
+        self.add(ReadCounter::Gets, 1);
+        if found {
+            self.add(ReadCounter::Found, 1);
+        }
+        if from_memtable {
+            self.add(ReadCounter::MemtableFound, 1);
+        }
     }
 
     #[inline]

@@ -3,6 +3,14 @@
 //!
 //! The traits speak `io::Error`, as a file system does; callers add the operation and the path with [`Context`].
 
+mod crash;
+pub(crate) mod descriptors;
+pub(crate) mod disk;
+#[cfg(any(test, feature = "internals"))]
+pub(crate) mod fault;
+mod map;
+pub(crate) mod memory;
+
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use std::ffi::OsString;
