@@ -206,7 +206,7 @@ impl KeyspaceOptions {
             return Err(Error::invalid_argument("tombstone_density_trigger must be over 0"));
         }
         for codec in self.compression {
-            codec.check_available()?;
+            codec.require()?;
         }
         self.filter.validate()
     }
@@ -224,7 +224,7 @@ impl KeyspaceOptions {
             field(tag, value);
         }
         put_varint(&mut out, TAG_COMPRESSION);
-        let codecs: Vec<u8> = self.compression.iter().map(|c| c.id()).collect();
+        let codecs: Vec<u8> = self.compression.iter().map(|c| c.codec()).collect();
         put_bytes(&mut out, &codecs);
         out
     }
@@ -249,7 +249,7 @@ impl KeyspaceOptions {
             (12, self.soft_pending_compaction_bytes),
             (13, self.hard_pending_compaction_bytes),
             (14, self.tombstone_density_trigger.to_bits()),
-            (15, self.filter.kind.option_id()),
+            (15, filter_kind_id(self.filter.kind)),
             (16, size_kind),
             (17, size.to_bits()),
         ]
@@ -265,7 +265,7 @@ impl KeyspaceOptions {
             let value = decoder.bytes("keyspace option")?;
             if tag == TAG_COMPRESSION {
                 for (to, id) in options.compression.iter_mut().zip(value) {
-                    *to = Compression::from_id(*id)?;
+                    *to = Compression::from_codec(*id)?;
                 }
                 continue;
             }
@@ -289,7 +289,7 @@ impl KeyspaceOptions {
                 12 => options.soft_pending_compaction_bytes = number,
                 13 => options.hard_pending_compaction_bytes = number,
                 14 => options.tombstone_density_trigger = f64::from_bits(number),
-                15 => options.filter.kind = FilterKind::from_option_id(number)?,
+                15 => options.filter.kind = filter_kind_from(number)?,
                 16 => size_kind = number,
                 17 => {
                     options.filter.size = match size_kind {
@@ -301,14 +301,39 @@ impl KeyspaceOptions {
                 _ => {}
             }
         }
-        options
-            .validate()
-            .map_err(|e| if e.kind() == crate::error::ErrorKind::Unsupported { e } else { Error::corruption(format!("stored keyspace options: {e}")) })?;
+        options.validate().map_err(|e| {
+            if e.kind() == crate::error::ErrorKind::Unsupported {
+                e
+            } else {
+                Error::corruption(format!("stored keyspace options: {e}"))
+            }
+        })?;
         Ok(options)
     }
 }
 
 const TAG_COMPRESSION: u64 = 32;
+
+/// As stored.
+fn filter_kind_id(kind: FilterKind) -> u64 {
+    match kind {
+        FilterKind::Bloom => 1,
+        FilterKind::Blocked => 2,
+        // `Empty` is refused by validation: it is not a choice.
+        FilterKind::None | FilterKind::Empty => 0,
+    }
+}
+
+fn filter_kind_from(id: u64) -> Result<FilterKind> {
+    match id {
+        0 => Ok(FilterKind::None),
+        1 => Ok(FilterKind::Bloom),
+        2 => Ok(FilterKind::Blocked),
+        other => {
+            Err(Error::unsupported(format!("filter kind {other} in the stored options is unknown to this version")))
+        }
+    }
+}
 
 fn at_least(name: &str, value: u64, least: u64) -> Result<()> {
     within(name, value, least, u64::MAX)

@@ -22,8 +22,8 @@ mod read;
 mod report;
 
 pub(crate) use counters::{Counters, Placed, ReadCounter, SlotInfo, Stripe, TableCounts};
-pub(crate) use read::{Recorder, Tee};
 pub use read::{BlockSource, LevelReadStats, Outcome, ReadStats, TableOutcome};
+pub(crate) use read::{Recorder, Tee};
 pub use report::{
     CompactionStatistics, FilterStatistics, LevelStatistics, MemoryStatistics, ReadStatistics, SpaceStatistics, Stalls,
     Statistics, WriteStatistics,

@@ -9,7 +9,7 @@ use crate::hash::HashKey;
 use crate::iter::InternalIterator;
 use crate::key::{InternalKey, SeqNo};
 use crate::options::KeyspaceOptions;
-use crate::sstable::{IterPurpose, TableIter, TableSummary, TableWriter, TableWriterOptions};
+use crate::sstable::{Purpose as IterPurpose, TableIter, TableSummary, TableWriter, TableWriterOptions};
 use crate::stats::LEVELS;
 use crate::sync::Arc;
 use crate::version::LiveTable;
@@ -91,9 +91,9 @@ fn run(
             Verdict::SpentTombstone => built.tombstones_dropped += 1,
             Verdict::Keep(tag) => {
                 // Only between two user keys: versions of one key are never split over two tables of a level.
-                if let Some(full) = open.take_if(|t| {
-                    t.writer.estimated_file_bytes() >= context.table_bytes && last_key != key.user_key
-                }) {
+                if let Some(full) =
+                    open.take_if(|t| t.writer.estimated_file_bytes() >= context.table_bytes && last_key != key.user_key)
+                {
                     full.finish(built)?;
                 }
                 let table = match &mut open {
@@ -143,7 +143,7 @@ impl OpenTable {
                 block_hash_index: options.block_hash_index,
                 created_at: context.created_at,
             },
-        );
+        )?;
         Ok(OpenTable { number, table_id, created_at: context.created_at, writer })
     }
 

@@ -6,7 +6,6 @@
 
 use crate::compaction::{CompactionPlan, Reason};
 use crate::filename::FileNumber;
-use crate::filter::FilterSize;
 use crate::key::SeqNo;
 use crate::options::KeyspaceOptions;
 use crate::stats::LEVELS;
@@ -198,7 +197,8 @@ fn plan_tombstones(
             return None;
         }
         if number == 0 {
-            return plan_level0(version, options, targets.base, busy).map(|p| CompactionPlan { reason: Reason::Tombstones, ..p });
+            return plan_level0(version, options, targets.base, busy)
+                .map(|p| CompactionPlan { reason: Reason::Tombstones, ..p });
         }
         let output = if number < last { number + 1 } else { number };
         // In place it only pays when every tombstone can go; else it would be picked again at once.
@@ -231,9 +231,9 @@ pub(crate) fn plan_range(
         high = high.map(|h| h.max(last));
         inputs = collect(version, low.as_deref(), high.as_deref());
         if inputs.iter().map(|(_, tables)| tables.len()).sum::<usize>() == count {
-            let settled = inputs.iter().all(|(level, tables)| {
-                usize::from(*level) == output && tables.iter().all(|t| t.meta.tombstones == 0)
-            });
+            let settled = inputs
+                .iter()
+                .all(|(level, tables)| usize::from(*level) == output && tables.iter().all(|t| t.meta.tombstones == 0));
             return (!settled).then_some(plan);
         }
     }
@@ -296,10 +296,7 @@ fn may_move(table: &LiveTable, options: &KeyspaceOptions, output: usize) -> bool
     }
     let Ok(info) = table.table.filter_info() else { return true };
     let built = info.payload_bytes as f64 * 8.0 / info.keys.max(1) as f64;
-    let wanted = match options.filter.size {
-        FilterSize::BitsPerKey(bits) => bits,
-        FilterSize::Rate(rate) => options.filter.kind.bits_per_key(rate),
-    };
+    let wanted = options.filter.bits_per_key();
     // Small filters are rounded up to whole lines.
     built <= wanted * 1.25 || info.payload_bytes <= 128
 }

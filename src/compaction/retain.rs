@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn without_snapshots_only_the_newest_version_stays() {
-        assert_eq!(run(&[], true, &[("k", 9, Put), ("k", 5, Put), ("k", 1, Delete)]), [keep(9, Put), Shadowed, Shadowed]);
+        assert_eq!(
+            run(&[], true, &[("k", 9, Put), ("k", 5, Put), ("k", 1, Delete)]),
+            [keep(9, Put), Shadowed, Shadowed]
+        );
     }
 
     #[test]
@@ -112,6 +115,9 @@ mod tests {
 
     #[test]
     fn keys_do_not_shadow_each_other_the_empty_key_included() {
-        assert_eq!(run(&[], true, &[("", 5, Put), ("a", 4, Put), ("ab", 3, Put)]), [keep(5, Put), keep(4, Put), keep(3, Put)]);
+        assert_eq!(
+            run(&[], true, &[("", 5, Put), ("a", 4, Put), ("ab", 3, Put)]),
+            [keep(5, Put), keep(4, Put), keep(3, Put)]
+        );
     }
 }

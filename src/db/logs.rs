@@ -182,14 +182,25 @@ impl LogSet {
         Ok(state.closed.iter().copied().filter(|(number, _)| live(*number)).collect())
     }
 
-    /// The logs that nothing needs any more once every unflushed entry is at `oldest_unflushed` or newer.
-    pub(crate) fn removable(&self, oldest_unflushed: Option<SeqNo>) -> Vec<FileNumber> {
-        let state = self.state.lock();
-        let spent = |live: &&Live| {
-            live.last_seqno.is_some_and(|last| oldest_unflushed.is_none_or(|oldest| last < oldest))
-                && !state.retired.iter().any(|r| r.log.number() == live.number)
+    /// The logs that nothing needs any more once every unflushed entry is at what `oldest_unflushed` gives, or newer. It
+    /// is asked *after* the closed logs were listed: a log closed later may hold entries that it does not know of.
+    pub(crate) fn removable(&self, oldest_unflushed: impl FnOnce() -> Option<SeqNo>) -> Vec<FileNumber> {
+        let closed: Vec<(FileNumber, SeqNo)> = {
+            let state = self.state.lock();
+            let retired = |number| state.retired.iter().any(|r| r.log.number() == number);
+            state.live.iter().filter(|l| !retired(l.number)).filter_map(|l| Some((l.number, l.last_seqno?))).collect()
         };
-        state.live.iter().filter(spent).map(|live| live.number).collect()
+        let oldest = oldest_unflushed();
+        closed
+            .into_iter()
+            .filter(|(_, last)| oldest.is_none_or(|oldest| *last < oldest))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// The log that is written now.
+    pub(crate) fn current_number(&self) -> Option<FileNumber> {
+        self.state.lock().current.as_ref().map(|c| c.number)
     }
 
     /// The manifest does not name these any more.

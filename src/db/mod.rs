@@ -1,1 +1,21 @@
-//! (to come)
+//! The database: keyspaces, write queue, background work, snapshots.
+
+mod background;
+mod batch;
+mod close;
+mod engine;
+mod keyspace;
+mod logs;
+mod open;
+mod queue;
+mod replay;
+mod report;
+mod room;
+mod snapshot;
+mod write;
+
+pub use batch::{KeyspaceBatch, WriteBatch};
+pub use keyspace::{Db, Keyspace, ReadOptions};
+pub use open::Builder;
+pub use report::{Status, TableInfo, VerifyReport};
+pub use snapshot::Snapshot;

@@ -125,8 +125,15 @@ impl Engine {
 
     fn count_stop(&self, cause: Stop, micros: u64) {
         let mut stalls = self.work.stalls.lock();
-        let Stalls { memtable_stops, memtable_stop_micros, level0_stops, level0_stop_micros, debt_stops, debt_stop_micros, .. } =
-            &mut *stalls;
+        let Stalls {
+            memtable_stops,
+            memtable_stop_micros,
+            level0_stops,
+            level0_stop_micros,
+            debt_stops,
+            debt_stop_micros,
+            ..
+        } = &mut *stalls;
         let (stops, total) = match cause {
             Stop::Memtables => (memtable_stops, memtable_stop_micros),
             Stop::Level0 => (level0_stops, level0_stop_micros),

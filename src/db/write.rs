@@ -107,7 +107,10 @@ impl Engine {
         self.check_writable()?;
         for id in &pending.keyspaces {
             if !writer.keyspaces.contains_key(id) {
-                return Err(Error::new(ErrorKind::NotFound, "the keyspace was dropped; nothing of the batch was written"));
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    "the keyspace was dropped; nothing of the batch was written",
+                ));
             }
         }
         self.make_room(writer, &pending.keyspaces, pending.batch.byte_size() as u64)
@@ -131,9 +134,8 @@ impl Engine {
     }
 
     fn write_group(self: &Arc<Self>, writer: &mut Writer, group: &mut [Pending]) -> Vec<Result<SeqNo>> {
-        let usable = |writer: &Writer, pending: &Pending| {
-            pending.keyspaces.iter().all(|id| writer.keyspaces.contains_key(id))
-        };
+        let usable =
+            |writer: &Writer, pending: &Pending| pending.keyspaces.iter().all(|id| writer.keyspaces.contains_key(id));
         let mut last = writer.last_seqno;
         let mut results = Vec::with_capacity(group.len());
         for pending in group.iter_mut() {
@@ -143,7 +145,8 @@ impl Engine {
             }
             let count = u64::from(pending.batch.len());
             if last + count > MAX_SEQNO {
-                results.push(Err(Error::new(ErrorKind::InvalidArgument, "the database has used up its sequence numbers")));
+                results
+                    .push(Err(Error::new(ErrorKind::InvalidArgument, "the database has used up its sequence numbers")));
                 continue;
             }
             pending.batch.set_seqno(last + 1);

@@ -155,7 +155,8 @@ mod tests {
             entries(&[("longer than a heaD", 1)]),
         ]);
         assert!(merge.seek_to_first().unwrap());
-        let expected = [("a", 9), ("a", 3), ("b", 4), ("c", 8), ("c", 7), ("longer than a heaD", 1), ("longer than a head", 1)];
+        let expected =
+            [("a", 9), ("a", 3), ("b", 4), ("c", 8), ("c", 7), ("longer than a heaD", 1), ("longer than a head", 1)];
         assert_eq!(walk(&mut merge), expected.map(|(k, s)| (k.to_string(), s)));
         assert!(merge.seek(InternalKey::new(b"b", Tag::seek(3))).unwrap());
         assert_eq!(merge.key().user_key, b"c");

@@ -134,8 +134,7 @@ impl Memtable {
 
     /// The smallest and largest sequence number held; None while empty.
     pub(crate) fn seqnos(&self) -> Option<(SeqNo, SeqNo)> {
-        (!self.is_empty())
-            .then(|| (self.first_seqno.load(Ordering::Relaxed), self.last_seqno.load(Ordering::Relaxed)))
+        (!self.is_empty()).then(|| (self.first_seqno.load(Ordering::Relaxed), self.last_seqno.load(Ordering::Relaxed)))
     }
 }
 

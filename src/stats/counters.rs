@@ -116,8 +116,7 @@ impl Stripe {
 impl Recorder for &Stripe {
     #[inline]
     fn memtable(&mut self, filter_said_no: bool) {
-        let counter =
-            if filter_said_no { ReadCounter::MemtableFilterNegatives } else { ReadCounter::MemtableSearches };
+        let counter = if filter_said_no { ReadCounter::MemtableFilterNegatives } else { ReadCounter::MemtableSearches };
         self.add(counter, 1);
     }
 

@@ -3,15 +3,14 @@
 mod get;
 mod super_version;
 
-use crate::key::SeqNo;
 use crate::memtable::Memtable;
 use crate::options::KeyspaceOptions;
 use crate::sync::{Arc, AtomicBool, Ordering, RwLock};
 use crate::version::Version;
 
-pub(crate) use get::{Lookup, ReadContext};
 #[cfg(test)]
 pub(crate) use get::test_hooks;
+pub(crate) use get::{Lookup, ReadContext};
 pub(crate) use super_version::{Reclaimer, SuperVersion, ViewCell};
 
 pub(crate) struct Tree {
@@ -89,10 +88,16 @@ impl Tree {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// The smallest sequence number that only memtables hold; None if all is in tables.
-    pub(crate) fn oldest_unflushed(&self) -> Option<SeqNo> {
+    /// Heap bytes of all its memtables, their filters included.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
         let view = self.view();
-        view.immutable.iter().chain([&view.active]).filter_map(|m| m.seqnos().map(|s| s.0)).min()
+        let bytes = |m: &Arc<Memtable>| (m.entry_bytes() + m.filter_bytes()) as u64;
+        view.immutable.iter().chain([&view.active]).map(bytes).sum()
+    }
+
+    /// Heap bytes of its tables' filters and indexes.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.view().version.tables().map(|(_, t)| t.table.pinned_bytes() as u64).sum()
     }
 }
 

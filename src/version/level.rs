@@ -18,13 +18,19 @@ pub(crate) struct LiveTable {
 }
 
 impl LiveTable {
-    pub(crate) fn new(keyspace: u32, level: u8, meta: Arc<FileMeta>, table: Arc<Table>, counters: &Arc<Counters>) -> Arc<Self> {
+    pub(crate) fn new(
+        keyspace: u32,
+        level: u8,
+        meta: Arc<FileMeta>,
+        table: Arc<Table>,
+        counters: &Arc<Counters>,
+    ) -> Arc<Self> {
         let properties = table.properties();
         let info = SlotInfo {
             keyspace,
             level,
             file: meta.number,
-            mean_block_bytes: properties.mean_block_bytes() as f64,
+            mean_block_bytes: properties.mean_block_bytes as f64,
             built_rate: table.filter_info().ok().map(|info| info.built_rate),
         };
         Arc::new(LiveTable { meta, table, placed: counters.place(info) })
@@ -42,6 +48,8 @@ pub(crate) struct Level {
     /// Each table's filter is probed with its own hash key; None where it is the database's, as it nearly always is.
     foreign_keys: Vec<Option<HashKey>>,
     bytes: u64,
+    /// Disjoint and ascending: every level but 0.
+    sorted: bool,
 }
 
 impl Level {
@@ -68,7 +76,7 @@ impl Level {
             .map(|t| t.table.filter_info().ok().map(|i| i.hash_key).filter(|key| key != hash_key))
             .collect();
         let bytes = tables.iter().map(|t| t.meta.file_bytes).sum();
-        Ok(Level { tables, fences, filters, placements, foreign_keys, bytes })
+        Ok(Level { tables, fences, filters, placements, foreign_keys, bytes, sorted: number > 0 })
     }
 
     pub(crate) fn tables(&self) -> &[Arc<LiveTable>] {
@@ -114,7 +122,11 @@ impl Level {
         smallest: &'a [u8],
         largest: &'a [u8],
     ) -> impl Iterator<Item = &'a Arc<LiveTable>> {
-        self.tables.iter().filter(move |t| &t.meta.smallest.user_key[..] <= largest && &t.meta.largest.user_key[..] >= smallest)
+        let start = if self.sorted { self.fences.lower_bound(smallest) } else { 0 };
+        self.tables[start..]
+            .iter()
+            .take_while(move |t| !self.sorted || &t.meta.smallest.user_key[..] <= largest)
+            .filter(move |t| &t.meta.smallest.user_key[..] <= largest && &t.meta.largest.user_key[..] >= smallest)
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -127,7 +139,12 @@ impl Level {
             + self
                 .tables
                 .iter()
-                .map(|t| size_of::<FileMeta>() + 16 + t.meta.smallest.user_key.capacity() + t.meta.largest.user_key.capacity())
+                .map(|t| {
+                    size_of::<FileMeta>()
+                        + 16
+                        + t.meta.smallest.user_key.capacity()
+                        + t.meta.largest.user_key.capacity()
+                })
                 .sum::<usize>()
     }
 }

@@ -11,6 +11,11 @@ pub(crate) mod fault;
 mod map;
 pub(crate) mod memory;
 
+pub use disk::DiskFileSystem;
+#[cfg(any(test, feature = "internals"))]
+pub use fault::{Call, Effect, Failure, Fault, FaultFileSystem, Select};
+pub use memory::{CrashVariant, MemoryFileSystem};
+
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use std::ffi::OsString;

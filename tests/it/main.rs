@@ -1,0 +1,4 @@
+//! The engine from outside: one binary, one module per subject.
+
+mod basic;
+mod support;

@@ -1,0 +1,39 @@
+//! What the tests share.
+
+use siftdb::vfs::{FileSystem, MemoryFileSystem};
+use siftdb::{Db, FilterKind, FilterOptions, FilterSize, KeyspaceOptions, Options};
+use std::sync::Arc;
+
+/// Tiny tables and memtables, inline work, a fixed seed: many levels from few keys, the same every time.
+pub fn tiny() -> Options {
+    Options {
+        background_threads: 0,
+        seed: Some(1),
+        cache_bytes: 1 << 20,
+        keyspace: KeyspaceOptions {
+            memtable_bytes: 8 << 10,
+            block_bytes: 512,
+            table_bytes: 8 << 10,
+            base_level_bytes: 32 << 10,
+            level_multiplier: 4,
+            l0_compaction_trigger: 2,
+            filter: FilterOptions { kind: FilterKind::Blocked, size: FilterSize::BitsPerKey(10.0) },
+            ..Default::default()
+        },
+        ..Default::default()
+    }
+}
+
+/// A database in memory.
+pub fn open_in(fs: &MemoryFileSystem, options: Options) -> siftdb::Result<Db> {
+    let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
+    Db::builder().options(options).file_system(fs).open("db")
+}
+
+pub fn key(i: u64) -> Vec<u8> {
+    format!("key{i:08}").into_bytes()
+}
+
+pub fn value(i: u64, version: u64) -> Vec<u8> {
+    format!("value-{i}-{version}-{}", "x".repeat((i % 50) as usize)).into_bytes()
+}
