@@ -88,6 +88,14 @@ impl Recorder for Trace {
         unreachable!("a table does not know whether its filter was asked");
     }
 
+    fn memtable(&mut self, _: bool) {
+        unreachable!("a table reads no memtable");
+    }
+
+    fn out_of_range(&mut self, _: u8) {
+        unreachable!("whoever asks a table has looked at its bounds");
+    }
+
     fn block(&mut self, _: Placement, source: BlockSource, bytes: u32) {
         self.0.push((source, bytes));
     }
