@@ -195,7 +195,7 @@ impl Worker<'_> {
             self.tally.operations += 1;
             self.tally.bytes += (key.len() + value.len()) as u64;
         }
-        batch.commit_with(WriteOptions { sync: self.args.sync })?;
+        batch.commit_with(&WriteOptions { sync: self.args.sync })?;
         Ok(())
     }
 }
