@@ -41,7 +41,7 @@ impl Failure {
     /// An error of the engine, with what to do about it, for the database in `dir`.
     pub(crate) fn engine(error: &siftdb::Error, dir: &Path) -> Self {
         let dir = dir.display();
-        let hint = match error.kind() {
+        let hint = match cause(error) {
             ErrorKind::Locked => "close the program that has it open, or choose another directory with --db",
             ErrorKind::NotFound => "check the path",
             ErrorKind::AlreadyExists => "choose another directory with --db, or remove this one",
@@ -51,6 +51,15 @@ impl Failure {
             _ => return Failure::failed(format!("database {dir}: {error}")),
         };
         Failure::failed(format!("database {dir}: {error}; {hint}"))
+    }
+}
+
+/// What made the database read-only, if that is what `error` says; otherwise its own kind.
+fn cause(error: &siftdb::Error) -> ErrorKind {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<siftdb::Error>());
+    match source {
+        Some(source) if error.kind() == ErrorKind::BackgroundFailure => cause(source),
+        _ => error.kind(),
     }
 }
 

@@ -98,15 +98,17 @@ fn data_bytes(keys: &KeySet, value_size: u32) -> u64 {
 }
 
 fn cache_state(data_bytes: u64) -> String {
-    let fits = if data_bytes < CACHE_BYTES { "fits" } else { "does not fit" };
-    format!("warm, each key read once; {} of data {fits} the {} cache", bytes(data_bytes), bytes(CACHE_BYTES))
+    let fits = if data_bytes < CACHE_BYTES { "fits" } else { "larger" };
+    format!("warm: each key read once; {} cache, {} data ({fits})", bytes(CACHE_BYTES), bytes(data_bytes))
 }
 
 impl Geometry {
-    /// A memtable and a table hold about 1/64 of the data; with multiplier 8 that makes three levels below level 0.
+    /// A table holds about 1/512 of the data, a memtable twice that. The last level gets most of the data, and with
+    /// multiplier 8 the two above it an eighth and a 64th: three levels, and what was flushed last in level 0.
     fn of(data_bytes: u64) -> Geometry {
-        let unit = (data_bytes / 64).max(2 << 10).next_power_of_two().clamp(4 << 10, 64 << 20);
-        Geometry { memtable_bytes: unit, table_bytes: unit, base_level_bytes: unit, level_multiplier: 8 }
+        let table_bytes = (data_bytes / 512).max(1).next_power_of_two().clamp(4 << 10, 64 << 20);
+        let memtable_bytes = 2 * table_bytes;
+        Geometry { memtable_bytes, table_bytes, base_level_bytes: 4 * table_bytes, level_multiplier: 8 }
     }
 
     fn options(self, filter: FilterSpec, seed: u64) -> Options {
@@ -241,9 +243,15 @@ mod tests {
 
     #[test]
     fn geometry_follows_the_data_and_stays_within_bounds() {
-        assert_eq!(Geometry::of(200_000 * 116).memtable_bytes, 512 << 10);
+        assert_eq!(Geometry::of(200_000 * 116).table_bytes, 64 << 10);
         assert_eq!(Geometry::of(0).table_bytes, 4 << 10);
         assert_eq!(Geometry::of(1 << 50).table_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn the_cache_state_fits_its_line() {
+        assert!(cache_state(1_000 << 30).len() + "caches       ".len() <= 80);
+        assert!(cache_state(1).contains("(fits)") && cache_state(CACHE_BYTES).contains("(larger)"));
     }
 
     #[test]
