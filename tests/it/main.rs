@@ -1,4 +1,6 @@
 //! The engine from outside: one binary, one module per subject.
 
 mod basic;
+mod crash;
+mod crash_workload;
 mod support;
