@@ -3,4 +3,5 @@
 mod basic;
 mod crash;
 mod crash_workload;
+mod kill;
 mod support;
