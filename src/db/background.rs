@@ -368,6 +368,7 @@ impl Engine {
         let result = self.create_log(current);
         let mut room = self.manifest.lock();
         room.preparing_log = false;
+        self.log_made.notify_all();
         match result {
             Ok(log) => room.prepared_log = Some(log),
             Err(error) => {

@@ -253,6 +253,7 @@ fn build_engine(
             prepared_log: None,
             preparing_log: false,
         }),
+        log_made: Condvar::new(),
         state: Mutex::new(State::default()),
         changed: Condvar::new(),
         pressure: Pressure::default(),
