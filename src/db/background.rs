@@ -308,8 +308,9 @@ impl Engine {
             );
             self.changed.notify_all();
         }
-        drop(room);
+        // Before the next job may ask which logs can go.
         self.logs.forget(&logs_removed);
+        drop(room);
         for number in logs_removed {
             // Best effort: what stays behind is not named by the manifest and goes at the next open.
             let _ = self.fs.remove_file(&FileName::Log(number).in_dir(&self.dir));
@@ -368,6 +369,7 @@ impl Engine {
         let result = self.create_log(current);
         let mut room = self.manifest.lock();
         room.preparing_log = false;
+        self.log_made.notify_all();
         match result {
             Ok(log) => room.prepared_log = Some(log),
             Err(error) => {

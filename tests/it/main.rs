@@ -1,4 +1,7 @@
 //! The engine from outside: one binary, one module per subject.
 
 mod basic;
+mod crash;
+mod crash_workload;
+mod kill;
 mod support;
