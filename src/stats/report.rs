@@ -415,14 +415,18 @@ impl fmt::Display for Statistics {
             count(all.negatives),
             bytes(all.avoided_bytes as u64)
         )?;
-        writeln!(f, "level tables     bytes   negative  true pos  false pos  observed  expected   reads")?;
+        writeln!(
+            f,
+            "L  {:>8} {:>9} {:>8} {:>8} {:>9} {:>10} {:>9} {:>8}",
+            "tables", "bytes", "negative", "true pos", "false pos", "observed", "expected", "reads"
+        )?;
         for (number, level) in self.levels.iter().enumerate() {
             if level.tables == 0 && level.probes() == 0 && level.no_filter == 0 {
                 continue;
             }
             writeln!(
                 f,
-                "L{number} {:>9} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>7}",
+                "L{number} {:>8} {:>9} {:>8} {:>8} {:>9} {:>10} {:>9} {:>8}",
                 count(level.tables),
                 bytes(level.bytes),
                 count(level.negatives),
