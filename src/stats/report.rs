@@ -370,8 +370,9 @@ fn ratio(a: f64, b: f64) -> Option<f64> {
 fn count(n: u64) -> String {
     match n {
         0..=999_999 => n.to_string(),
-        1_000_000..=999_999_999 => format!("{:.1} M", n as f64 / 1e6),
-        _ => format!("{:.1} G", n as f64 / 1e9),
+        1_000_000..=999_949_999 => format!("{:.1} M", n as f64 / 1e6),
+        999_950_000..=999_949_999_999 => format!("{:.1} G", n as f64 / 1e9),
+        _ => format!("{:.1} T", n as f64 / 1e12),
     }
 }
 
@@ -442,7 +443,7 @@ impl fmt::Display for Statistics {
         }
         writeln!(
             f,
-            "writes   {} operations in {} batches, {} groups, {} log syncs",
+            "writes   {} in {} batches, {} groups, {} log syncs",
             count(self.writes.operations),
             count(self.writes.batches),
             count(self.writes.groups),
@@ -451,7 +452,7 @@ impl fmt::Display for Statistics {
         let stalls = &self.writes.stalls;
         writeln!(
             f,
-            "stalls   {} delays {:.1} s; stops: memtable {} {:.1} s, L0 {} {:.1} s, debt {} {:.1} s",
+            "stalls   {} delays {:.1} s\n         stops: flush {} {:.1} s, L0 {} {:.1} s, debt {} {:.1} s",
             count(stalls.delays),
             stalls.delay_micros as f64 / 1e6,
             count(stalls.memtable_stops),
@@ -463,7 +464,7 @@ impl fmt::Display for Statistics {
         )?;
         writeln!(
             f,
-            "work     {} flushes {}; {} compactions read {}, wrote {}; {} moves",
+            "work     {} flushes wrote {}\n         {} compactions read {}, wrote {}; {} moves",
             count(self.compaction.flushes),
             bytes(self.compaction.flush_bytes),
             count(self.compaction.compactions),
@@ -529,6 +530,15 @@ mod tests {
         stats.writes.log_syncs = 999_999_999_999;
         stats.writes.stalls.delays = 999_999;
         stats.writes.stalls.delay_micros = 999_999_999;
+        stats.compaction.flushes = 999_999_999_999;
+        stats.compaction.compactions = 999_999_999_999;
+        stats.compaction.trivial_moves = 999_999_999_999;
+        stats.writes.stalls.memtable_stops = 999_999;
+        stats.writes.stalls.level0_stops = 999_999;
+        stats.writes.stalls.debt_stops = 999_999;
+        stats.memory.filters = 999_999_999_999;
+        stats.memory.block_cache = 999_999_999_999;
+        stats.memory.indexes = 999_999_999_999;
         stats.compaction.flush_bytes = 999_999_999_999;
         stats.compaction.bytes_read = 999_999_999_999;
         stats.compaction.bytes_written = 999_999_999_999;
