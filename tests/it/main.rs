@@ -1,5 +1,10 @@
 //! The engine from outside: one binary, one module per subject.
 
+mod acceptance;
 mod basic;
+mod crash;
+mod crash_workload;
 mod docs;
+mod kill;
+mod stalls;
 mod support;
