@@ -1,8 +1,6 @@
 //! The README and the pages in `docs` say what is: their example is one that runs, their links lead somewhere, their
 //! lists leave nothing out.
 
-#![allow(clippy::disallowed_methods)] // reads the sources, not a database
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
