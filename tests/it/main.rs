@@ -1,4 +1,5 @@
 //! The engine from outside: one binary, one module per subject.
 
 mod basic;
+mod model;
 mod support;
