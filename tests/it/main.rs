@@ -2,4 +2,5 @@
 
 mod basic;
 mod model;
+mod snapshots;
 mod support;
