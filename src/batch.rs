@@ -99,6 +99,7 @@ impl Batch {
     }
 
     /// Removes all operations, keeps the memory.
+    #[cfg(test)]
     pub(crate) fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
         self.bytes.fill(0);
@@ -200,6 +201,7 @@ impl<'a> BatchRef<'a> {
     }
 
     /// The number of operations.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u32 {
         self.count
     }

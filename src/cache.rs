@@ -24,7 +24,7 @@ const MAP_OVERHEAD_BYTES: u64 = 88;
 /// For sizing the list of ghosts (recently evicted keys): the usual block.
 const USUAL_ITEM_BYTES: u64 = 4096;
 
-/// Where a cached item comes from: a number that [`next_cache_id`] gave to an opened file, and an offset in it.
+/// Where a cached item comes from: a number that [`Cache::next_id`] gave to an opened file, and an offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheKey {
     pub(crate) cache_id: u64,
@@ -39,17 +39,12 @@ impl Hash for CacheKey {
     }
 }
 
-/// A number that no other file opened by this process has had: file numbers may come back under another database.
-pub(crate) fn next_cache_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// A concurrent cache of `V`, which should be cheap to clone, holding up to a number of bytes.
 pub(crate) struct Cache<V> {
     inner: Inner<CacheKey, Weighed<V>, ByWeight, PlaceHasher>,
     capacity_bytes: u64,
     refused: AtomicU64,
+    next_id: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -70,7 +65,13 @@ impl<V: Clone> Cache<V> {
             .build()
             .unwrap_or_else(|_| unreachable!("both required fields are set above"));
         let inner = Inner::with_options(options, ByWeight, PlaceHasher(0), DefaultLifecycle::default());
-        Cache { inner, capacity_bytes, refused: AtomicU64::new(0) }
+        Cache { inner, capacity_bytes, refused: AtomicU64::new(0), next_id: AtomicU64::new(1) }
+    }
+
+    /// A number that no other file opened with this cache has had: file numbers may come back under another database.
+    /// Counted per cache, so that the same calls put the same blocks into the same shards.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     #[inline]
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn equal_offsets_of_two_files_do_not_meet() {
         let cache = Cache::new(1 << 20);
-        let (a, b) = (next_cache_id(), next_cache_id());
+        let (a, b) = (cache.next_id(), cache.next_id());
         assert_ne!(a, b);
         cache.insert(CacheKey { cache_id: a, offset: 0 }, "a", 10);
         assert_eq!(cache.get(CacheKey { cache_id: b, offset: 0 }), None);

@@ -217,6 +217,7 @@ impl Executor {
     }
 
     /// How many jobs panicked, and what the last one said.
+    #[cfg(test)]
     pub(crate) fn panics(&self) -> (u64, Option<String>) {
         let state = self.shared.state.lock();
         (state.panics, state.last_panic.clone())

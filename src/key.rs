@@ -148,7 +148,12 @@ impl<'a> LookupKey<'a> {
 #[derive(Clone, Debug)]
 pub(crate) enum PointAnswer {
     /// The newest visible version; the value is empty for a tombstone.
-    Found { seqno: SeqNo, kind: ValueKind, value: Value },
+    Found {
+        #[cfg_attr(not(test), allow(dead_code, reason = "what covering range tombstones will be compared with"))]
+        seqno: SeqNo,
+        kind: ValueKind,
+        value: Value,
+    },
     /// Only versions newer than the snapshot.
     Invisible,
     /// No version at all.

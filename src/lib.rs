@@ -86,7 +86,7 @@ pub use key::{MAX_KEY_BYTES, SeqNo};
 pub use options::{Compaction, KeyspaceOptions, Options, ReadMode, WriteOptions};
 pub use stats::{
     BlockSource, CompactionStatistics, FilterStatistics, LevelReadStats, LevelStatistics, MemoryStatistics, Outcome,
-    ReadStatistics, ReadStats, SpaceStatistics, Stalls, Statistics, TableOutcome, WriteStatistics,
+    ReadStatistics, ReadStats, ResourceStatistics, SpaceStatistics, Stalls, Statistics, TableOutcome, WriteStatistics,
 };
 pub use value::Value;
 

@@ -202,7 +202,7 @@ impl KeyspaceOptions {
                 "soft_pending_compaction_bytes must be below hard_pending_compaction_bytes",
             ));
         }
-        if !(self.tombstone_density_trigger > 0.0) {
+        if self.tombstone_density_trigger.is_nan() || self.tombstone_density_trigger <= 0.0 {
             return Err(Error::invalid_argument("tombstone_density_trigger must be over 0"));
         }
         for codec in self.compression {

@@ -21,12 +21,12 @@ mod counters;
 mod read;
 mod report;
 
-pub(crate) use counters::{Counters, Placed, ReadCounter, SlotInfo, Stripe, TableCounts};
+pub(crate) use counters::{Counters, Placed, ReadCounter, SlotInfo, TableCounts};
 pub use read::{BlockSource, LevelReadStats, Outcome, ReadStats, TableOutcome};
 pub(crate) use read::{Recorder, Tee};
 pub use report::{
-    CompactionStatistics, FilterStatistics, LevelStatistics, MemoryStatistics, ReadStatistics, SpaceStatistics, Stalls,
-    Statistics, WriteStatistics,
+    CompactionStatistics, FilterStatistics, LevelStatistics, MemoryStatistics, ReadStatistics, ResourceStatistics,
+    SpaceStatistics, Stalls, Statistics, WriteStatistics,
 };
 
 /// Levels of a tree: 0 to 6.

@@ -19,12 +19,15 @@ use crate::batch::{Batch, BatchRef};
 use crate::coding::{Decoder, put_u32, put_u64};
 use crate::error::{Error, Result};
 use crate::filename::{FileName, FileNumber};
-use crate::record::{End, RecordReader, RecordWriter, Step, read_whole};
+use crate::record::{End, HEADER_BYTES, RecordReader, RecordWriter, Step, read_whole};
 use crate::vfs::{Context, FileSystem, SyncHandle};
 use std::path::Path;
 
 /// 0 until the first release.
 const FORMAT_VERSION: u32 = 0;
+
+/// What a log takes that holds nothing yet: its header.
+pub(crate) const EMPTY_LOG_BYTES: u64 = (HEADER_BYTES as u64).saturating_add(12);
 
 /// The writing end of a log.
 #[derive(Debug)]
@@ -67,6 +70,7 @@ impl LogWriter {
     }
 
     /// Makes every batch appended so far safe from a power cut.
+    #[cfg(test)]
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.records.sync()
     }
@@ -90,6 +94,11 @@ impl LogWriter {
     /// Bytes known to be durable.
     pub(crate) fn synced_offset(&self) -> u64 {
         self.records.synced_offset()
+    }
+
+    /// Heap bytes of its buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.records.buffer_bytes()
     }
 
     /// Bytes in the log.

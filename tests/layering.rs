@@ -54,7 +54,9 @@ fn judge(file: &Path, module: &str, faults: &mut Vec<String>) {
             match layer_of(target) {
                 _ if target == module || target == "internals" => {}
                 Some(there) if there < here => {}
-                Some(there) => faults.push(format!("{place}: {module} (layer {here}) imports {target} (layer {there})")),
+                Some(there) => {
+                    faults.push(format!("{place}: {module} (layer {here}) imports {target} (layer {there})"))
+                }
                 None => faults.push(format!("{place}: crate::{target} is no module; name the one that defines it")),
             }
         }

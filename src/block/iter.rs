@@ -47,6 +47,7 @@ impl BlockIter {
     }
 
     /// Stands on the last entry.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     pub(crate) fn seek_to_last(&mut self) -> Result<bool> {
         let end = self.block.parts().entries.len();
         let found = self.stand_before(end);
@@ -54,6 +55,7 @@ impl BlockIter {
     }
 
     /// Moves back. Only while valid. The entries before it are decoded from their restart point.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     pub(crate) fn prev(&mut self) -> Result<bool> {
         if !self.valid {
             return self.failed.clone().map_or(Ok(false), Err);
@@ -63,6 +65,7 @@ impl BlockIter {
     }
 
     /// Stands on the entry that ends where `end` is: at a later entry's beginning, or at the entries' end.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     fn stand_before(&mut self, end: usize) -> Result<bool> {
         if end == 0 {
             return Ok(false);
@@ -106,6 +109,7 @@ impl BlockIter {
         Ok(true)
     }
 
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     fn advance_to(&mut self, target: InternalKey<'_>) -> Result<bool> {
         let restart = self.block.parts().seek_restart(target)?;
         self.rewind(restart);

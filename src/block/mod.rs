@@ -157,10 +157,12 @@ impl Block {
     /// Checks that restart points ascend from 0 within the entries: once for each block that comes from a file.
     pub(crate) fn check_restarts(&self) -> Result<()> {
         let parts = self.parts();
-        let offsets = parts.restarts.iter().map(|bytes| u32::from_le_bytes(*bytes));
+        let mut offsets = parts.restarts.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let ascending = offsets.clone().zip(offsets.clone().skip(1)).all(|(a, b)| a < b);
         let first_and_last = offsets.clone().next().unwrap_or(0) == 0
-            && offsets.last().is_none_or(|last| usize::try_from(last).is_ok_and(|last| last < parts.entries.len()));
+            && offsets
+                .next_back()
+                .is_none_or(|last| usize::try_from(last).is_ok_and(|last| last < parts.entries.len()));
         if ascending && first_and_last { Ok(()) } else { Err(malformed("restart points do not ascend within it")) }
     }
 
@@ -295,6 +297,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The last restart point that is at a smaller offset than `at`.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     fn restart_before(&self, at: usize) -> usize {
         let count = self.restarts.partition_point(|bytes| (u32::from_le_bytes(*bytes) as usize) < at);
         let last = self.restarts.get(count.saturating_sub(1));

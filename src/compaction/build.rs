@@ -11,7 +11,7 @@ use crate::key::{InternalKey, SeqNo};
 use crate::options::KeyspaceOptions;
 use crate::sstable::{Purpose as IterPurpose, TableIter, TableSummary, TableWriter, TableWriterOptions};
 use crate::stats::LEVELS;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::version::LiveTable;
 use crate::version::edit::FileMeta;
 use crate::vfs::{Context, FileSystem};
@@ -32,6 +32,8 @@ pub(crate) struct BuildContext<'a> {
     pub(crate) table_bytes: u64,
     /// Live snapshots, ascending.
     pub(crate) snapshots: &'a [SeqNo],
+    /// Where the builders' heap bytes are added while they live.
+    pub(crate) builder_bytes: &'a AtomicU64,
     /// Called now and then; an error stops the work.
     pub(crate) keep_going: &'a (dyn Fn() -> Result<()> + 'a),
 }
@@ -76,6 +78,7 @@ fn run(
     begun: &mut Vec<FileNumber>,
 ) -> Result<()> {
     let mut retention = Retention::new(context.snapshots);
+    let mut gauge = Gauge { counter: context.builder_bytes, held: 0 };
     let mut open: Option<OpenTable> = None;
     let mut last_key: Vec<u8> = Vec::new();
     let mut entries = 0_u64;
@@ -84,6 +87,7 @@ fn run(
         entries += 1;
         if entries.is_multiple_of(CHECK_EVERY) {
             (context.keep_going)()?;
+            gauge.set(open.as_ref().map_or(0, |t| t.writer.memory_bytes() as u64));
         }
         let key = input.key();
         match retention.judge(key, key.tag.kind()?, &mut *older_exists) {
@@ -110,6 +114,25 @@ fn run(
     match open {
         Some(table) => table.finish(built),
         None => Ok(()),
+    }
+}
+
+/// One builder's share of a counter, taken back when it is done.
+struct Gauge<'a> {
+    counter: &'a AtomicU64,
+    held: u64,
+}
+
+impl Gauge<'_> {
+    fn set(&mut self, bytes: u64) {
+        self.counter.fetch_add(bytes.wrapping_sub(self.held), Ordering::Relaxed);
+        self.held = bytes;
+    }
+}
+
+impl Drop for Gauge<'_> {
+    fn drop(&mut self) {
+        self.set(0);
     }
 }
 

@@ -6,7 +6,7 @@ mod leveled;
 mod retain;
 
 pub(crate) use build::{BuildContext, Built, RunIterator, build_tables};
-pub(crate) use leveled::{Busy, LevelTargets, pending_bytes, pick, plan_range, targets};
+pub(crate) use leveled::{Busy, pending_bytes, pick, plan_range};
 
 use crate::sync::Arc;
 use crate::version::LiveTable;

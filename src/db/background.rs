@@ -182,6 +182,7 @@ impl Engine {
             level,
             table_bytes: if level == 0 { u64::MAX } else { options.table_bytes },
             snapshots,
+            builder_bytes: &self.work.builder_bytes,
             keep_going: &|| self.stop_if_closing(),
         };
         let built = build_tables(&context, input, older_exists)?;
@@ -207,11 +208,11 @@ impl Engine {
         // Log before table: else a power cut could keep one keyspace's half of a batch and lose the other's.
         self.logs.sync_through(last)?;
         self.pause_point("flush:before_install");
-        let added = built.files.into_iter().map(|meta| (0, meta)).collect();
-        self.install(tree, Change { added, flushed: Some((memtables, last)), ..Default::default() })?;
+        // Counted before it is visible: whoever waited for the flush finds it counted.
         self.work.flushes.fetch_add(1, Ordering::Relaxed);
         self.work.flush_bytes.fetch_add(built.bytes, Ordering::Relaxed);
-        Ok(())
+        let added = built.files.into_iter().map(|meta| (0, meta)).collect();
+        self.install(tree, Change { added, flushed: Some((memtables, last)), ..Default::default() })
     }
 
     fn run_plan(self: &Arc<Self>, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
@@ -231,13 +232,12 @@ impl Engine {
         let built = self.build(&options, plan.output_level, &snapshots, &mut input, &mut older_exists)?;
         drop(input);
         self.pause_point("compaction:before_install");
-        let added = built.files.into_iter().map(|meta| (plan.output_level, meta)).collect();
-        let removed = plan.tables().map(|(level, t)| (level, Arc::clone(t))).collect();
-        self.install(tree, Change { added, removed, ..Default::default() })?;
         self.work.compactions.fetch_add(1, Ordering::Relaxed);
         self.work.bytes_read.fetch_add(plan.input_bytes(), Ordering::Relaxed);
         self.work.bytes_written.fetch_add(built.bytes, Ordering::Relaxed);
-        Ok(())
+        let added = built.files.into_iter().map(|meta| (plan.output_level, meta)).collect();
+        let removed = plan.tables().map(|(level, t)| (level, Arc::clone(t))).collect();
+        self.install(tree, Change { added, removed, ..Default::default() })
     }
 
     /// Opens a table and gives it its place and counters.
@@ -308,8 +308,9 @@ impl Engine {
             );
             self.changed.notify_all();
         }
-        drop(room);
+        // Before the next job may ask which logs can go.
         self.logs.forget(&logs_removed);
+        drop(room);
         for number in logs_removed {
             // Best effort: what stays behind is not named by the manifest and goes at the next open.
             let _ = self.fs.remove_file(&FileName::Log(number).in_dir(&self.dir));
@@ -368,6 +369,7 @@ impl Engine {
         let result = self.create_log(current);
         let mut room = self.manifest.lock();
         room.preparing_log = false;
+        self.log_made.notify_all();
         match result {
             Ok(log) => room.prepared_log = Some(log),
             Err(error) => {

@@ -67,6 +67,7 @@ pub(crate) struct ManifestRoom {
     pub(crate) manifest: Option<Manifest>,
     pub(crate) state: ManifestState,
     pub(crate) prepared_log: Option<crate::wal::LogWriter>,
+    /// Somebody is making a log. One at a time: logs are replayed by number, so they must be written in that order.
     pub(crate) preparing_log: bool,
 }
 
@@ -125,6 +126,8 @@ pub(crate) struct Engine {
     pub(crate) writer: Mutex<Writer>,
     pub(crate) logs: LogSet,
     pub(crate) manifest: Mutex<ManifestRoom>,
+    /// Signalled, with `manifest`, when a log was made, or could not be.
+    pub(crate) log_made: Condvar,
     pub(crate) state: Mutex<State>,
     /// Signalled whenever a job ends, a view is exchanged, or the database fails or closes.
     pub(crate) changed: Condvar,

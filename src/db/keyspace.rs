@@ -24,6 +24,12 @@ pub(crate) struct Handle(Arc<Engine>);
 impl Handle {
     pub(crate) fn new(engine: Engine) -> Arc<Self> {
         let engine = Arc::new(engine);
+        let weak = Arc::downgrade(&engine);
+        engine.executor.on_panic(Arc::new(move |message| {
+            if let Some(engine) = weak.upgrade() {
+                engine.fail(&Error::new(ErrorKind::BackgroundFailure, format!("a background job panicked: {message}")));
+            }
+        }));
         engine.schedule();
         engine.executor.run_pending();
         Arc::new(Handle(engine))

@@ -100,6 +100,11 @@ impl LogSet {
         self.persisted.load(Ordering::Acquire)
     }
 
+    /// The failure that ended the logs.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.state.lock().failed.clone()
+    }
+
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }

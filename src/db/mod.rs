@@ -14,6 +14,9 @@ mod room;
 mod snapshot;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use batch::{KeyspaceBatch, WriteBatch};
 pub use keyspace::{Db, Keyspace, ReadOptions};
 pub use open::Builder;

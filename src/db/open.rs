@@ -146,8 +146,18 @@ fn make_directory(fs: &dyn FileSystem, dir: &Path, options: &Options) -> Result<
         let operation = "create the database directory (its parent must exist and be writable)";
         Error::io(operation, dir, error)
     })?;
+    Ok(())
+}
+
+/// Makes the directory's own entry durable, whoever made it: without it, nothing in it is. Called before the first
+/// CURRENT, so that a creation that came to an end needs it never again.
+fn sync_parent(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let parent = dir.parent().unwrap_or(Path::new(""));
-    fs.sync_dir(parent).context("sync the parent directory", parent)
+    match fs.sync_dir(parent) {
+        // A directory that was given to us in one that we may not read.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(()),
+        outcome => outcome.context("sync the parent directory", parent),
+    }
 }
 
 /// What recovery starts from: a manifest's state, and whether files it does not name are surely superfluous.
@@ -168,6 +178,7 @@ fn recover_or_create(
             Ok((recovered.state, whole))
         }
         Err(error) if error.kind() == ErrorKind::NotFound && options.create_if_missing && !options.read_only => {
+            sync_parent(fs, dir)?;
             Ok((new_state(options, entropy, found)?, true))
         }
         Err(error) => Err(error),
@@ -242,6 +253,7 @@ fn build_engine(
             prepared_log: None,
             preparing_log: false,
         }),
+        log_made: Condvar::new(),
         state: Mutex::new(State::default()),
         changed: Condvar::new(),
         pressure: Pressure::default(),

@@ -4,12 +4,14 @@ use crate::db::engine::Engine;
 use crate::db::keyspace::{Db, Keyspace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::filter::FilterKind;
+use crate::manifest::Manifest;
 use crate::stats::{
     CompactionStatistics, LevelStatistics, Outcome, ReadCounter, SpaceStatistics, Statistics, TableCounts,
     WriteStatistics,
 };
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::tree::Tree;
+use crate::wal::replay;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -74,6 +76,8 @@ pub struct VerifyReport {
     pub blocks: u64,
     /// Entries whose order was checked and whose keys their filter was asked for.
     pub entries: u64,
+    /// Logs read.
+    pub logs: u64,
     /// Bytes read.
     pub bytes: u64,
     /// Tables whose filter is damaged or unknown, and answers "maybe" to everything.
@@ -91,7 +95,7 @@ impl Db {
         self.engine().status()
     }
 
-    /// Reads every byte of every table, compares checksums, order, bounds and counts, and asks every filter for every
+    /// Reads every byte of manifest, logs and tables, compares checksums, order, bounds and counts, and asks every filter for every
     /// key of its table.
     ///
     /// # Errors
@@ -166,6 +170,12 @@ impl Engine {
         let memory = &mut stats.memory;
         memory.counters = self.counters.heap_bytes() as u64;
         memory.block_cache = self.cache.as_ref().map_or(0, |cache| cache.used_bytes());
+        stats.resources.open_tables = self.descriptors.open_descriptors() as u64;
+        stats.resources.table_opens = self.descriptors.opens();
+        if let Some(cache) = &self.cache {
+            stats.resources.cached_blocks = cache.len() as u64;
+            stats.resources.cache_refusals = cache.refused();
+        }
         memory.write_buffers = load(&self.work.write_buffer_bytes);
         memory.builders = load(&self.work.builder_bytes);
         stats
@@ -238,6 +248,7 @@ impl Engine {
     fn verify(&self) -> Result<VerifyReport> {
         self.check_open()?;
         let mut report = VerifyReport::default();
+        self.verify_logs(&mut report)?;
         for tree in self.trees() {
             let version = tree.view().version;
             for (_, live) in version.tables() {
@@ -260,6 +271,25 @@ impl Engine {
             }
         }
         Ok(report)
+    }
+}
+
+impl Engine {
+    /// The manifest must read back as the state it describes, and every log it names up to where it was synced.
+    fn verify_logs(&self, report: &mut VerifyReport) -> Result<()> {
+        let room = self.manifest.lock();
+        let recovered = Manifest::recover(&*self.fs, &self.dir)?;
+        // Read-only, the file is what there is; otherwise the last edit is in both.
+        if room.manifest.is_some() && recovered.state != room.state {
+            return Err(Error::corruption("the manifest does not say what was written to it").in_file(&self.dir));
+        }
+        report.bytes += load(&self.work.manifest_bytes);
+        for number in &room.state.logs {
+            let end = replay(&*self.fs, &self.dir, *number, None, |_| Ok(()))?;
+            report.logs += 1;
+            report.bytes += end.valid_len;
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::db::engine::Engine;
 use crate::db::write::Writer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::filename::FileNumber;
 use crate::stats::Stalls;
 use crate::sync::{Arc, Ordering};
@@ -178,20 +178,36 @@ impl Engine {
     /// Goes on in a new log. The old one is closed by whoever syncs next.
     pub(crate) fn exchange_log(self: &Arc<Self>, writer: &mut Writer) -> Result<()> {
         let predecessor = writer.log.as_ref().map(LogWriter::number);
-        let prepared = self.manifest.lock().prepared_log.take();
-        let log = match prepared {
-            Some(log) => log,
-            None => self.create_log(predecessor).map_err(|error| self.fail(&error))?,
-        };
+        let log = self.next_log(predecessor).map_err(|error| self.fail(&error))?;
         let old = writer.log.take().map(|old| (old, writer.last_seqno));
         let switched = self.logs.switch_to(&log, old);
         writer.log = Some(log);
         switched.map_err(|error| self.fail(&error))
     }
 
+    /// The prepared log, or a new one. One that is being made is waited for: it has a lower number than one made now, and
+    /// would be written after it.
+    fn next_log(&self, predecessor: Option<FileNumber>) -> Result<LogWriter> {
+        {
+            let mut room = self.manifest.lock();
+            while room.preparing_log {
+                self.log_made.wait(&mut room);
+            }
+            if let Some(log) = room.prepared_log.take() {
+                return Ok(log);
+            }
+            room.preparing_log = true;
+        }
+        let result = self.create_log(predecessor);
+        self.manifest.lock().preparing_log = false;
+        self.log_made.notify_all();
+        result
+    }
+
     /// Creates a log and names it in the manifest, both durable: a log that recovery needs cannot go missing unseen.
     pub(crate) fn create_log(&self, predecessor: Option<FileNumber>) -> Result<LogWriter> {
         let number = self.next_number();
+        self.pause_point("log:numbered");
         let log = LogWriter::create(&*self.fs, &self.dir, number, 0, predecessor)?;
         let mut room = self.manifest.lock();
         let edit = VersionEdit {
@@ -282,10 +298,5 @@ impl Engine {
             self.exchange_memtable(writer, id)?;
         }
         Ok(())
-    }
-
-    /// After a hard limit was given up as unreachable: what stands in the way, for `status`.
-    pub(crate) fn suspended_error(&self) -> Option<Error> {
-        self.state.lock().keyspaces.values().find_map(|k| k.suspended.values().next().cloned())
     }
 }

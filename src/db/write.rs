@@ -185,6 +185,9 @@ impl Engine {
         let Some(log) = &mut writer.log else {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
         };
+        if let Some(error) = self.logs.failure() {
+            log.fail(&error);
+        }
         if !batches.is_empty() {
             if let Some(offset) = self.logs.synced_offset(log.number()) {
                 log.set_synced_offset(offset);
@@ -192,6 +195,7 @@ impl Engine {
             let before = log.len();
             log.append(batches)?;
             self.work.log_bytes.fetch_add(log.len() - before, Ordering::Relaxed);
+            self.work.write_buffer_bytes.store(log.buffer_bytes() as u64, Ordering::Relaxed);
             self.logs.appended(log.len(), last);
         }
         if sync {
@@ -218,9 +222,8 @@ impl Engine {
 
 fn insert(writer: &Writer, hash_key: &HashKey, batch: &Batch) -> Result<()> {
     let guard = crossbeam_epoch::pin();
-    let mut seqno = batch.seqno();
     let mut keyspace: Option<(u32, &WritableKeyspace)> = None;
-    for operation in batch.iter() {
+    for (seqno, operation) in (batch.seqno()..).zip(batch.iter()) {
         let operation = operation?;
         let target = match keyspace {
             Some((id, target)) if id == operation.keyspace => target,
@@ -234,7 +237,6 @@ fn insert(writer: &Writer, hash_key: &HashKey, batch: &Batch) -> Result<()> {
         };
         let hash = hash_key.hash(operation.key);
         target.active.insert(hash, operation.key, Tag::new(seqno, operation.kind), operation.value, &guard);
-        seqno += 1;
     }
     Ok(())
 }

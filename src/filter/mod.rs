@@ -72,6 +72,7 @@ pub enum FilterUnusable {
 
 impl FilterUnusable {
     /// Every reason, in the order of their discriminants: `ALL[reason as usize] == reason`.
+    #[cfg(test)]
     pub const ALL: [FilterUnusable; 9] = [
         FilterUnusable::Damaged,
         FilterUnusable::Magic,

@@ -5,6 +5,7 @@ use crate::filter::params;
 
 /// Which filter a table carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum FilterKind {
     /// No filter: every candidate table is read.

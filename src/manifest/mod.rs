@@ -17,13 +17,14 @@
 mod current;
 mod state;
 
-pub(crate) use state::{KeyspaceState, ManifestState};
+pub(crate) use state::ManifestState;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::filename::{FileName, FileNumber};
 use crate::record::{End, RecordReader, RecordWriter, Step, read_whole};
 use crate::version::edit::VersionEdit;
 use crate::vfs::{Context, FileSystem};
+use crate::wal::EMPTY_LOG_BYTES;
 use current::Current;
 use std::path::Path;
 
@@ -103,6 +104,7 @@ impl Manifest {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) state: ManifestState,
+    #[cfg_attr(not(test), allow(dead_code, reason = "for tests and messages"))]
     pub(crate) manifest_number: FileNumber,
     /// How the manifest ended. `Torn` also if nothing but zeros follow: a manifest reserves no space.
     pub(crate) tail: End,
@@ -122,7 +124,8 @@ impl Recovered {
 struct DirFiles {
     /// Ascending.
     manifests: Vec<FileNumber>,
-    /// There are tables or logs.
+    /// There are tables, or logs with more than their header: the very first log is made before the first manifest, and a
+    /// creation that a crash broke off there is begun anew.
     has_data: bool,
 }
 
@@ -132,7 +135,11 @@ impl DirFiles {
         for name in fs.list(dir).context("list", dir)? {
             match name.to_str().and_then(FileName::parse) {
                 Some(FileName::Manifest(number)) => files.manifests.push(number),
-                Some(FileName::Table(_) | FileName::Log(_)) => files.has_data = true,
+                Some(FileName::Table(_)) => files.has_data = true,
+                Some(log @ FileName::Log(_)) if !files.has_data => {
+                    let path = log.in_dir(dir);
+                    files.has_data = fs.len(&path).context("measure", &path)? > EMPTY_LOG_BYTES;
+                }
                 _ => {}
             }
         }

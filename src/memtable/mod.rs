@@ -30,7 +30,6 @@ const FILTER_BITS_PER_KEY: f64 = 10.0;
 #[derive(Debug)]
 pub(crate) struct MemtableHit {
     pub(crate) kind: ValueKind,
-    pub(crate) seqno: SeqNo,
     pub(crate) value: Value,
 }
 
@@ -40,7 +39,6 @@ pub(crate) struct Memtable {
     entry_bytes: AtomicUsize,
     entries: AtomicUsize,
     tombstones: AtomicUsize,
-    user_bytes: AtomicU64,
     first_seqno: AtomicU64,
     last_seqno: AtomicU64,
 }
@@ -54,7 +52,6 @@ impl Memtable {
             entry_bytes: AtomicUsize::new(0),
             entries: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
-            user_bytes: AtomicU64::new(0),
             first_seqno: AtomicU64::new(u64::MAX),
             last_seqno: AtomicU64::new(0),
         }
@@ -72,7 +69,6 @@ impl Memtable {
         if tag.0 as u8 == ValueKind::Delete as u8 {
             self.tombstones.fetch_add(1, Ordering::Relaxed);
         }
-        self.user_bytes.fetch_add((user_key.len() + value.len()) as u64, Ordering::Relaxed);
         self.first_seqno.fetch_min(tag.seqno(), Ordering::Relaxed);
         self.last_seqno.fetch_max(tag.seqno(), Ordering::Relaxed);
     }
@@ -107,7 +103,7 @@ impl Memtable {
         }
         // Only kinds that were checked when the batch was made get in here.
         let kind = found.tag().kind().ok()?;
-        Some(MemtableHit { kind, seqno: found.tag().seqno(), value: Value::copy_of(found.value()) })
+        Some(MemtableHit { kind, value: Value::copy_of(found.value()) })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -116,11 +112,6 @@ impl Memtable {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.load(Ordering::Relaxed)
-    }
-
-    /// Key and value bytes held.
-    pub(crate) fn user_bytes(&self) -> u64 {
-        self.user_bytes.load(Ordering::Relaxed)
     }
 
     /// Heap bytes of entries and nodes, without the filter.

@@ -146,6 +146,11 @@ impl RecordWriter {
         self.written + self.buffer.len() as u64
     }
 
+    /// Heap bytes of the buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// Bytes handed to the operating system.
     pub(crate) fn flushed_len(&self) -> u64 {
         self.written

@@ -22,6 +22,7 @@ use crate::value::SharedBytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A user's scan: through the map or the cache, which new blocks enter if `fill_cache` is set.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what users' cursors will read with"))]
     Read { fill_cache: bool },
     /// One pass over everything: large reads of its own, the cache left alone.
     Compaction,
@@ -94,6 +95,7 @@ impl TableIter {
     }
 
     /// Stands on the last entry.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     pub(crate) fn seek_to_last(&mut self) -> Result<bool> {
         self.failed = None;
         let found = self.last();
@@ -101,6 +103,7 @@ impl TableIter {
     }
 
     /// Moves back. Only while valid.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     pub(crate) fn prev(&mut self) -> Result<bool> {
         self.step(BlockIter::prev, Self::previous_block)
     }
@@ -113,12 +116,14 @@ impl TableIter {
         self.block.seek_to_first()
     }
 
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     fn last(&mut self) -> Result<bool> {
         let Some(last) = self.table.index.len().checked_sub(1) else { return Ok(false) };
         self.load(last)?;
         self.block.seek_to_last()
     }
 
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     fn at_or_after(&mut self, target: InternalKey<'_>) -> Result<bool> {
         let Some(number) = self.table.index.find(target.user_key) else {
             self.loaded = None;
@@ -168,6 +173,7 @@ impl TableIter {
     }
 
     /// Stands on the last entry of the previous block, whose successor was seen from its beginning.
+    #[cfg_attr(not(test), allow(dead_code, reason = "what reverse cursors will stand on"))]
     fn previous_block(&mut self) -> Result<bool> {
         let Some(previous) = self.loaded.and_then(|n| n.checked_sub(1)) else { return Ok(false) };
         self.remember_edge();

@@ -26,9 +26,7 @@ mod verify;
 mod writer;
 
 pub(crate) use iter::{Purpose, TableIter};
-pub(crate) use properties::Properties;
 pub(crate) use reader::{Table, TableIdentity};
-pub(crate) use verify::VerifyReport;
 pub(crate) use writer::{TableSummary, TableWriter, TableWriterOptions};
 
 /// Files end, and padding reaches, at multiples of this: the usual page and sector.

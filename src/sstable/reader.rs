@@ -8,7 +8,7 @@
 )]
 
 use crate::block::{Block, BlockAnswer, BlockCache, BlockHandle, read_block, read_exact};
-use crate::cache::{CacheKey, next_cache_id};
+use crate::cache::CacheKey;
 use crate::error::{Error, Result};
 use crate::filter::{Filter, FilterInfo, FilterUnusable};
 use crate::key::{PointAnswer, SeqNo};
@@ -127,7 +127,7 @@ impl Table {
         let properties = source.decode(metaindex.require(PROPERTIES)?, |bytes| Properties::decode(&bytes))?;
         let (filter, filter_info) = source.read_filter(&metaindex);
         let mapped = mapped.then(|| Mapped::new(&*source.file, &source.path, index.len())).transpose()?;
-        let cache_id = next_cache_id();
+        let cache_id = cache.as_ref().map_or(0, |cache| cache.next_id());
         Ok(Table { source, cache, cache_id, index, properties, filter, filter_info, mapped })
     }
 
@@ -144,10 +144,6 @@ impl Table {
 
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
-    }
-
-    pub(crate) fn identity(&self) -> TableIdentity {
-        self.source.identity
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -11,9 +11,9 @@ use crate::key::{InternalKey, InternalKeyBuf, PointAnswer, Tag, ValueKind};
 use crate::sstable::footer::{FOOTER_BYTES, Footer};
 use crate::sstable::index::IndexBuilder;
 use crate::sstable::metaindex::{FILTER, INDEX, Metaindex, PROPERTIES};
-use crate::sstable::{
-    Properties, Purpose, Table, TableIdentity, TableIter, TableSummary, TableWriter, TableWriterOptions, VerifyReport,
-};
+use crate::sstable::properties::Properties;
+use crate::sstable::verify::VerifyReport;
+use crate::sstable::{Purpose, Table, TableIdentity, TableIter, TableSummary, TableWriter, TableWriterOptions};
 use crate::stats::{BlockSource, Outcome, Placement, Recorder};
 use crate::sync::Arc;
 use proptest::prelude::*;

@@ -250,6 +250,21 @@ impl MemoryStatistics {
     }
 }
 
+/// Cache and descriptors (gauges, but for the two counters).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ResourceStatistics {
+    /// Blocks in the cache now.
+    pub cached_blocks: u64,
+    /// Blocks that were too large for a part of the cache and were not kept (a counter).
+    pub cache_refusals: u64,
+    /// Table files open now.
+    pub open_tables: u64,
+    /// Times a table file was opened, again or for the first time (a counter).
+    pub table_opens: u64,
+}
+
 /// Everything counted, at one moment. `Display` is one 80-column screen.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -269,6 +284,8 @@ pub struct Statistics {
     pub space: SpaceStatistics,
     /// Heap bytes by owner.
     pub memory: MemoryStatistics,
+    /// Cache and descriptors.
+    pub resources: ResourceStatistics,
 }
 
 impl Statistics {
@@ -313,6 +330,8 @@ impl Statistics {
         sub(&mut work.versions_dropped, before.versions_dropped);
         sub(&mut work.tombstones_dropped, before.tombstones_dropped);
         sub(&mut work.filters_built, before.filters_built);
+        sub(&mut delta.resources.cache_refusals, earlier.resources.cache_refusals);
+        sub(&mut delta.resources.table_opens, earlier.resources.table_opens);
         delta
     }
 
@@ -347,23 +366,29 @@ fn ratio(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
 
-/// A count in at most seven characters.
+/// A count in at most seven characters, up to a million million.
 fn count(n: u64) -> String {
     match n {
         0..=999_999 => n.to_string(),
-        1_000_000..=999_999_999 => format!("{:.1} M", n as f64 / 1e6),
-        _ => format!("{:.1} G", n as f64 / 1e9),
+        1_000_000..=999_949_999 => format!("{:.1} M", n as f64 / 1e6),
+        999_950_000..=999_949_999_999 => format!("{:.1} G", n as f64 / 1e9),
+        _ => format!("{:.1} T", n as f64 / 1e12),
     }
 }
 
-/// A number of bytes in at most nine characters.
+/// A number of bytes in at most nine characters, up to a million TiB.
 fn bytes(n: u64) -> String {
-    match n {
-        0..=9_999 => format!("{n} B"),
-        10_000..=1_048_575 => format!("{:.1} KiB", n as f64 / 1024.0),
-        1_048_576..=1_073_741_823 => format!("{:.1} MiB", n as f64 / 1_048_576.0),
-        _ => format!("{:.2} GiB", n as f64 / 1_073_741_824.0),
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if n < 10_000 {
+        return format!("{n} B");
     }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 1000.0 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
 fn percent(rate: Option<f64>) -> String {
@@ -391,14 +416,18 @@ impl fmt::Display for Statistics {
             count(all.negatives),
             bytes(all.avoided_bytes as u64)
         )?;
-        writeln!(f, "level tables     bytes   negative  true pos  false pos  observed  expected   reads")?;
+        writeln!(
+            f,
+            "L  {:>8} {:>9} {:>8} {:>8} {:>9} {:>10} {:>9} {:>8}",
+            "tables", "bytes", "negative", "true pos", "false pos", "observed", "expected", "reads"
+        )?;
         for (number, level) in self.levels.iter().enumerate() {
             if level.tables == 0 && level.probes() == 0 && level.no_filter == 0 {
                 continue;
             }
             writeln!(
                 f,
-                "L{number} {:>9} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>7}",
+                "L{number} {:>8} {:>9} {:>8} {:>8} {:>9} {:>10} {:>9} {:>8}",
                 count(level.tables),
                 bytes(level.bytes),
                 count(level.negatives),
@@ -414,7 +443,7 @@ impl fmt::Display for Statistics {
         }
         writeln!(
             f,
-            "writes   {} operations in {} batches, {} groups, {} log syncs",
+            "writes   {} in {} batches, {} groups, {} log syncs",
             count(self.writes.operations),
             count(self.writes.batches),
             count(self.writes.groups),
@@ -423,7 +452,7 @@ impl fmt::Display for Statistics {
         let stalls = &self.writes.stalls;
         writeln!(
             f,
-            "stalls   {} delays {:.1} s; stops: memtable {} {:.1} s, L0 {} {:.1} s, debt {} {:.1} s",
+            "stalls   {} delays {:.1} s\n         stops: flush {} {:.1} s, L0 {} {:.1} s, debt {} {:.1} s",
             count(stalls.delays),
             stalls.delay_micros as f64 / 1e6,
             count(stalls.memtable_stops),
@@ -435,7 +464,7 @@ impl fmt::Display for Statistics {
         )?;
         writeln!(
             f,
-            "work     {} flushes {}; {} compactions read {}, wrote {}; {} moves",
+            "work     {} flushes wrote {}\n         {} compactions read {}, wrote {}; {} moves",
             count(self.compaction.flushes),
             bytes(self.compaction.flush_bytes),
             count(self.compaction.compactions),
@@ -501,6 +530,15 @@ mod tests {
         stats.writes.log_syncs = 999_999_999_999;
         stats.writes.stalls.delays = 999_999;
         stats.writes.stalls.delay_micros = 999_999_999;
+        stats.compaction.flushes = 999_999_999_999;
+        stats.compaction.compactions = 999_999_999_999;
+        stats.compaction.trivial_moves = 999_999_999_999;
+        stats.writes.stalls.memtable_stops = 999_999;
+        stats.writes.stalls.level0_stops = 999_999;
+        stats.writes.stalls.debt_stops = 999_999;
+        stats.memory.filters = 999_999_999_999;
+        stats.memory.block_cache = 999_999_999_999;
+        stats.memory.indexes = 999_999_999_999;
         stats.compaction.flush_bytes = 999_999_999_999;
         stats.compaction.bytes_read = 999_999_999_999;
         stats.compaction.bytes_written = 999_999_999_999;

@@ -8,9 +8,9 @@ use crate::options::KeyspaceOptions;
 use crate::sync::{Arc, AtomicBool, Ordering, RwLock};
 use crate::version::Version;
 
+pub(crate) use get::ReadContext;
 #[cfg(test)]
 pub(crate) use get::test_hooks;
-pub(crate) use get::{Lookup, ReadContext};
 pub(crate) use super_version::{Reclaimer, SuperVersion, ViewCell};
 
 pub(crate) struct Tree {

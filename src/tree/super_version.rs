@@ -21,7 +21,7 @@ pub(crate) struct SuperVersion {
 /// Where replaced views wait to be freed.
 #[derive(Default)]
 pub(crate) struct Reclaimer {
-    ripe: Mutex<Vec<Box<SuperVersion>>>,
+    ripe: Mutex<Vec<SuperVersion>>,
     outstanding: AtomicUsize,
 }
 
@@ -67,7 +67,7 @@ impl ViewCell {
         // every guard that could have loaded it is unpinned. SuperVersion is Send + Sync.
         unsafe {
             guard.defer_unchecked(move || {
-                let old = old.into_owned().into_box();
+                let old = *old.into_owned().into_box();
                 reclaimer.ripe.lock().push(old);
             });
         }

@@ -1,0 +1,196 @@
+//! One line per workload, in db_bench's units, and all of them as JSON.
+
+use super::worker::Tally;
+use super::workload::Workload;
+use crate::args::RunArgs;
+use crate::environment::Environment;
+use crate::run_keys::RunKeys;
+use crate::table::grouped;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+use siftdb::Statistics;
+use std::time::Duration;
+
+/// Raised when a field changes its meaning or goes; new fields do not raise it.
+const SCHEMA_VERSION: u32 = 1;
+const MIB: f64 = 1_048_576.0;
+
+/// What a workload came to.
+pub(super) struct Outcome {
+    pub(super) workload: Workload,
+    pub(super) skipped: bool,
+    pub(super) threads: Tally,
+    /// Wall time.
+    pub(super) elapsed: Duration,
+    /// What the engine counted meanwhile.
+    pub(super) counted: Statistics,
+    /// Instead of a line of figures.
+    pub(super) text: Option<String>,
+}
+
+impl Outcome {
+    pub(super) fn new(workload: Workload) -> Outcome {
+        Outcome {
+            workload,
+            skipped: false,
+            threads: Tally::default(),
+            elapsed: Duration::ZERO,
+            counted: Statistics::default(),
+            text: None,
+        }
+    }
+
+    pub(super) fn skipped(workload: Workload) -> Outcome {
+        Outcome { skipped: true, ..Outcome::new(workload) }
+    }
+
+    /// Of one thread: threads do not make an operation shorter.
+    fn micros_per_operation(&self) -> f64 {
+        self.threads.busy.as_secs_f64() * 1e6 / self.threads.operations.max(1) as f64
+    }
+
+    fn operations_per_second(&self) -> f64 {
+        self.threads.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    fn mib_per_second(&self) -> f64 {
+        self.threads.bytes as f64 / MIB / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    fn json(&self) -> Value {
+        let tally = &self.threads;
+        json!({
+            "workload": self.workload.name(),
+            "skipped": self.skipped,
+            "operations": tally.operations,
+            "found": self.workload.reads().then_some(tally.found),
+            "bytes": tally.bytes,
+            "seconds": self.elapsed.as_secs_f64(),
+            "micros_per_operation": self.micros_per_operation(),
+            "ops_per_second": self.operations_per_second(),
+            "mib_per_second": self.mib_per_second(),
+            "latency_nanos": tally.latencies.as_ref().map(percentiles),
+            "counters": self.counted,
+        })
+    }
+}
+
+/// The line that is printed; with --histogram a second one.
+pub(super) fn line(outcome: &Outcome) -> String {
+    let name = outcome.workload.name();
+    if outcome.skipped {
+        return format!("{name:<16} : skipped, --use-existing-db keeps what is there\n");
+    }
+    if let Some(text) = &outcome.text {
+        return format!("{name:<16} :\n{text}\n");
+    }
+    let mut line = format!(
+        "{name:<16} : {:>9.3} micros/op {:>9} ops/s",
+        outcome.micros_per_operation(),
+        grouped(outcome.operations_per_second() as u64)
+    );
+    if outcome.threads.bytes > 0 {
+        line += &format!(" {:>7.1} MB/s", outcome.mib_per_second());
+    }
+    if outcome.workload.reads() {
+        line += &format!(" ({} of {} found)", outcome.threads.found, outcome.threads.operations);
+    }
+    match &outcome.threads.latencies {
+        Some(latencies) => format!("{line}\n{}\n", histogram_line(latencies)),
+        None => line + "\n",
+    }
+}
+
+fn histogram_line(latencies: &Histogram<u64>) -> String {
+    let micros = |quantile| latencies.value_at_quantile(quantile) as f64 / 1e3;
+    format!(
+        "  micros: p50 {:.2}  p90 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}",
+        micros(0.5),
+        micros(0.9),
+        micros(0.99),
+        micros(0.999),
+        latencies.max() as f64 / 1e3
+    )
+}
+
+fn percentiles(latencies: &Histogram<u64>) -> Value {
+    json!({
+        "count": latencies.len(),
+        "p50": latencies.value_at_quantile(0.5),
+        "p90": latencies.value_at_quantile(0.9),
+        "p99": latencies.value_at_quantile(0.99),
+        "p99.9": latencies.value_at_quantile(0.999),
+        "max": latencies.max(),
+    })
+}
+
+pub(super) fn json(
+    args: &RunArgs,
+    environment: &Environment,
+    keys: &RunKeys,
+    outcomes: &[Outcome],
+    command_line: Vec<String>,
+) -> Value {
+    json!({
+        "schema": "kvbench.run",
+        "schema_version": SCHEMA_VERSION,
+        "command_line": command_line,
+        "environment": environment,
+        "parameters": {
+            "num": keys.count(),
+            "threads": args.threads,
+            "duration": args.duration,
+            "key_size": args.key_size,
+            "value_size": args.value_size,
+            "batch_size": args.batch_size,
+            "bloom_bits": args.bloom_bits,
+            "sync": args.sync,
+            "seed": args.seed,
+        },
+        "key_file": keys.summary(),
+        "workloads": outcomes.iter().map(Outcome::json).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(workload: Workload) -> Outcome {
+        let mut latencies = Histogram::new(3).unwrap();
+        for nanos in 1..=1_000 {
+            latencies.record(nanos * 1_000).unwrap();
+        }
+        let threads = Tally {
+            operations: 1_000_000,
+            bytes: 116 << 20,
+            found: 632_000,
+            busy: Duration::from_secs(4),
+            latencies: Some(latencies),
+        };
+        Outcome { threads, elapsed: Duration::from_secs(2), ..Outcome::new(workload) }
+    }
+
+    #[test]
+    fn time_per_operation_is_a_threads_and_the_rate_is_everybodys() {
+        let text = line(&outcome(Workload::ReadRandom));
+        let first = text.lines().next().unwrap();
+        assert_eq!(
+            first,
+            "readrandom       :     4.000 micros/op   500,000 ops/s    58.0 MB/s (632000 of 1000000 found)"
+        );
+        assert!(!line(&outcome(Workload::FillSeq)).contains("found"));
+    }
+
+    #[test]
+    fn percentiles_are_in_microseconds() {
+        let text = line(&outcome(Workload::FillSeq));
+        let second = text.lines().nth(1).unwrap();
+        assert!(second.starts_with("  micros: p50 500.") && second.ends_with(" max 1000.45"), "{second}");
+    }
+
+    #[test]
+    fn a_skipped_workload_says_why() {
+        assert!(line(&Outcome::skipped(Workload::FillSeq)).contains("--use-existing-db"));
+    }
+}
