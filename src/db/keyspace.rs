@@ -305,7 +305,8 @@ impl Keyspace {
 
     /// The value of `key`, read as `options` say.
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        self.get_at(key.as_ref(), options.snapshot.as_ref().map(Snapshot::seqno), options.fill_cache)
+        let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.seqno_for(self)).transpose()?;
+        self.get_at(key.as_ref(), snapshot, options.fill_cache)
     }
 
     /// Whether `key` has a value. Exact: a filter's "maybe" is followed up.

@@ -11,5 +11,7 @@ mod crash;
 mod crash_workload;
 mod docs;
 mod kill;
+mod model;
+mod snapshots;
 mod stalls;
 mod support;
