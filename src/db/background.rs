@@ -4,7 +4,7 @@
 use crate::compaction::{
     self, BuildContext, Built, CompactionPlan, Reason, RunIterator, build_tables, pick, plan_range,
 };
-use crate::db::engine::{Engine, ManifestRoom, Obsolete};
+use crate::db::engine::{Engine, ManifestRoom, Obsolete, State};
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
 use crate::filename::{FileName, FileNumber};
@@ -61,7 +61,6 @@ impl Engine {
     fn due_jobs(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
         let mut state = self.state.lock();
-        let (mut severity, mut stopped) = (0.0_f64, 0);
         let oldest_snapshot = self.snapshots.list().first().copied().unwrap_or(SeqNo::MAX);
         let may_run = !state.closing && state.failure.is_none();
         let mut compacting: usize = state.keyspaces.values().map(|k| k.compacting).sum();
@@ -70,9 +69,6 @@ impl Engine {
         for keyspace in state.keyspaces.values_mut() {
             let view = keyspace.tree.view();
             let options = keyspace.tree.options();
-            let (harder, stop) = pressure(&view.version, &options);
-            severity = severity.max(harder);
-            stopped = stopped.max(stop);
             if !may_run {
                 continue;
             }
@@ -89,9 +85,20 @@ impl Engine {
             }
         }
         state.jobs += jobs.len();
+        self.update_pressure(&state);
+        jobs
+    }
+
+    /// Sets how hard debt presses on writers: by the keyspace that is worst off, since they share log and threads.
+    fn update_pressure(&self, state: &State) {
+        let (mut severity, mut stopped) = (0.0_f64, 0);
+        for keyspace in state.keyspaces.values() {
+            let (harder, stop) = pressure(&keyspace.tree.view().version, &keyspace.tree.options());
+            severity = severity.max(harder);
+            stopped = stopped.max(stop);
+        }
         self.pressure.severity_millionths.store((severity.clamp(0.0, 1.0) * 1e6) as u64, Ordering::Relaxed);
         self.pressure.stopped.store(stopped, Ordering::Relaxed);
-        jobs
     }
 
     fn run_job(self: &Arc<Self>, job: Job) {
@@ -306,6 +313,7 @@ impl Engine {
             state.obsolete.extend(
                 change.removed.iter().map(|(_, t)| Obsolete { number: t.meta.number, table: Arc::downgrade(&t.table) }),
             );
+            self.update_pressure(&state);
             self.changed.notify_all();
         }
         // Before the next job may ask which logs can go.
