@@ -2,8 +2,11 @@
 
 mod acceptance;
 mod basic;
+mod conditional;
 mod crash;
 mod crash_workload;
+mod determinism;
+mod keyspaces;
 mod kill;
 mod model;
 mod snapshots;
