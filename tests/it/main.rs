@@ -1,11 +1,17 @@
 //! The engine from outside: one binary, one module per subject.
 
+// The fences of `clippy.toml` are for the library: a test uses threads, locks and files as any program does.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+// `..Default::default()` at the end of every literal of options, as their documentation asks for.
+#![allow(clippy::needless_update)]
+
 mod acceptance;
 mod basic;
 mod conditional;
 mod crash;
 mod crash_workload;
 mod determinism;
+mod docs;
 mod keyspaces;
 mod kill;
 mod model;
