@@ -7,9 +7,12 @@
 
 mod acceptance;
 mod basic;
+mod conditional;
 mod crash;
 mod crash_workload;
+mod determinism;
 mod docs;
+mod keyspaces;
 mod kill;
 mod model;
 mod snapshots;

@@ -8,6 +8,7 @@ mod data;
 pub mod home;
 mod op;
 mod options;
+mod read;
 pub mod rng;
 mod run;
 mod tally;
