@@ -54,7 +54,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Sync the log before every commit returns. Default: false. May change on reopen.
     pub sync_every_write: bool,
-    /// Log bytes kept for recovery at most: when the logs grow over it, the keyspaces that pin the oldest are flushed.
+    /// Log bytes kept for recovery at most: when a write finds the logs over it, the
+    /// keyspaces that pin the oldest are flushed (what is written until that is done comes on top).
     /// Default: 512 MiB. At least 64 KiB. May change on reopen.
     pub max_wal_bytes: u64,
     /// The options that new keyspaces get. For the default keyspace they are stored; opening again with

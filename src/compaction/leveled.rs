@@ -305,3 +305,6 @@ fn may_move(table: &LiveTable, options: &KeyspaceOptions, output: usize) -> bool
     // Small filters are rounded up to whole lines.
     built <= wanted * 1.25 || info.payload_bytes <= 128
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,6 +100,11 @@ impl LogSet {
         self.persisted.load(Ordering::Acquire)
     }
 
+    /// Durable up to `seqno`, and every replaced log closed: one that is not cannot be removed.
+    fn is_settled(&self, seqno: SeqNo) -> bool {
+        self.persisted() >= seqno && self.state.lock().retired.is_empty()
+    }
+
     /// The failure that ended the logs.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.state.lock().failed.clone()
@@ -112,11 +117,11 @@ impl LogSet {
     /// Makes everything up to `seqno`, which was appended before, durable. The first failure is final: nothing is ever
     /// called durable after it.
     pub(crate) fn sync_through(&self, seqno: SeqNo) -> Result<()> {
-        if self.persisted() >= seqno {
+        if self.is_settled(seqno) {
             return Ok(());
         }
         let _one_at_a_time = self.syncing.lock();
-        if self.persisted() >= seqno {
+        if self.is_settled(seqno) {
             return Ok(());
         }
         let result = self.sync_all();
