@@ -156,9 +156,9 @@ impl Op {
             9550..9600 => Op::Sync,
             9600..9650 => {
                 let variant = rng.one_in(2).then(|| rng.below(present.variants));
-                Op::OpenKeyspace { name: *rng.pick(&NAMES), variant }
+                Op::OpenKeyspace { name: rng.pick::<&str>(&NAMES), variant }
             }
-            9650..9665 => Op::DropKeyspace { name: *rng.pick(&NAMES) },
+            9650..9665 => Op::DropKeyspace { name: rng.pick::<&str>(&NAMES) },
             9665..9670 => Op::UseDropped { key },
             9670..9674 => Op::Compare,
             9674..9678 => Op::Verify,
