@@ -1,6 +1,6 @@
 //! CRC-32 (IEEE, crc32fast) as stored in files: masked as in LevelDB, since the CRC of bytes that embed their own CRC
-//! is weak, and started from an identity (table id and offset, or log number), so that a misplaced block fails like a
-//! damaged one.
+//! is weak, and started from an identity (a block's table id and offset, a log chunk's offset), so that a misplaced block
+//! fails like a damaged one.
 
 /// An incremental checksum.
 #[derive(Clone, Debug)]

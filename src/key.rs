@@ -16,6 +16,9 @@ pub(crate) const MAX_SEQNO: SeqNo = (1 << 56) - 1;
 /// The longest user key, in bytes.
 pub const MAX_KEY_BYTES: usize = 65_535;
 
+/// The longest value, in bytes: 4 GiB less room for its key and the block around it.
+pub const MAX_VALUE_BYTES: usize = u32::MAX as usize - (1 << 20);
+
 /// What an entry does to its key. Numbered by hand, never renumbered. Reserved, and `Unsupported` when met: merge 2,
 /// range delete 3, single delete 4, blob pointer 5, put with expiry 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -39,7 +39,7 @@
 //! # What it is not
 //!
 //! Not a server, not relational, not encrypted. One process at a time has a database open for writing. Keys are at most
-//! 65,535 bytes, values and batches under 4 GiB. Linux is the platform.
+//! 65,535 bytes, values at most 4 GiB − 1 MiB − 1 B, batches under 4 GiB. Linux is the platform.
 //!
 //! # Features
 //!
@@ -82,7 +82,7 @@ pub use db::{
 pub use error::{Error, ErrorKind, Result};
 pub use filter::params as filter_math;
 pub use filter::{FilterKind, FilterOptions, FilterSize};
-pub use key::{MAX_KEY_BYTES, SeqNo};
+pub use key::{MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 pub use options::{Compaction, KeyspaceOptions, Options, ReadMode, WriteOptions};
 pub use stats::{
     BlockSource, CompactionStatistics, FilterStatistics, LevelReadStats, LevelStatistics, MemoryStatistics, Outcome,

@@ -4,9 +4,8 @@
 //! header:  format version u32 | number of the log before this one u64, 0 for none
 //! ```
 //!
-//! A log is closed (synced, and ended by a clean-close chunk) before the first batch goes into its successor; so a log
-//! that has a successor with batches and does not end cleanly has lost something, and recovery refuses to go on behind
-//! the hole. A log is never appended to after it was read back: recovery writes new files.
+//! A log is closed (synced, and ended by a clean-close chunk) by whoever syncs next, before anything in its successor is
+//! called durable; so what follows a log that was cut was never promised to anybody, and recovery ends at the hole. A log is never appended to after it was read back: recovery writes new files.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,

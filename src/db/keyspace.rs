@@ -338,7 +338,7 @@ impl Keyspace {
     /// [`Db::sync`], or with [`put_with`](Self::put_with) and `sync`.
     ///
     /// # Errors
-    /// `InvalidArgument` for a key over 65,535 bytes or a value of 4 GiB or more, before anything is written. After an
+    /// `InvalidArgument` for a key over 65,535 bytes or a value over [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), before anything is written. After an
     /// `Io` error the write may or may not be there when the database is opened again, never in part.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, &WriteOptions::default())

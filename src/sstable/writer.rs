@@ -7,7 +7,7 @@ use crate::block::{BlockBuilder, BlockHandle, Compression, Compressor, TRAILER_B
 use crate::error::{Error, Result};
 use crate::filter::{FilterBuilder, FilterKind, FilterOptions, FilterSize};
 use crate::hash::HashKey;
-use crate::key::{InternalKey, MAX_KEY_BYTES, Tag, ValueKind};
+use crate::key::{InternalKey, MAX_KEY_BYTES, MAX_VALUE_BYTES, Tag, ValueKind};
 use crate::sstable::footer::{FOOTER_BYTES, Footer};
 use crate::sstable::index::IndexBuilder;
 use crate::sstable::metaindex::{FILTER, INDEX, Metaindex, PROPERTIES};
@@ -21,9 +21,6 @@ const APPEND_BYTES: usize = 256 << 10;
 
 /// The filter's payload begins at a multiple of its header's alignment, a cache line.
 const FILTER_ALIGNMENT: u64 = 64;
-
-/// The largest value: with its key and the block around it, it stays below the 4 GiB that a block may have.
-const MAX_VALUE_BYTES: usize = u32::MAX as usize - (1 << 20);
 
 /// Blocks are not cut later than this, whatever `block_bytes` says, so that their offsets fit 32 bits.
 const MAX_BLOCK_BYTES: usize = 1 << 30;

@@ -29,7 +29,7 @@ pub enum CrashVariant {
     /// Everything: the process died, the system went on.
     KeepAll,
     /// Everything but the last unsynced write, of which only what lies before the n-th sector boundary after its start
-    /// is there (0: nothing; see [`Unsynced::last_write_sectors`]).
+    /// is there (0: nothing; see `Unsynced::last_write_sectors`).
     TornAtSector(u64),
     /// All entries and lengths, but no bytes: where the file did not reach before, zeros.
     Zeros,

@@ -1,7 +1,7 @@
 //! Every file operation of the engine, behind traits: a real disk, a memory that can crash, and a wrapper that injects
 //! faults. `vfs/disk.rs` is the only place that calls `std::fs`.
 //!
-//! The traits speak `io::Error`, as a file system does; callers add the operation and the path with [`Context`].
+//! The traits speak `io::Error`, as a file system does; callers add the operation and the path with `Context`.
 
 mod crash;
 pub(crate) mod descriptors;
