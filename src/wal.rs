@@ -110,6 +110,10 @@ impl LogWriter {
         self.number
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.records.path()
+    }
+
     /// Ends the log and returns its final length. All of it is durable when this returns.
     pub(crate) fn close(self) -> Result<u64> {
         self.records.close()
