@@ -4,6 +4,7 @@ mod acceptance;
 mod basic;
 mod crash;
 mod crash_workload;
+mod faults;
 mod kill;
 mod stalls;
 mod support;
