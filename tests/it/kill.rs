@@ -110,6 +110,7 @@ fn spawn_child(dir: &Path) -> Child {
 
 /// Lets a child work for a while, kills it, and returns the last batch that each thread acknowledged, if any. What else it
 /// said is an error.
+#[allow(clippy::disallowed_methods)]
 fn one_round(dir: &Path, life: Duration) -> [Option<u64>; THREADS] {
     let mut child = spawn_child(dir);
     let pipe = child.stderr.take().unwrap();
