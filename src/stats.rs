@@ -21,7 +21,7 @@ mod counters;
 mod read;
 mod report;
 
-pub(crate) use counters::{Counters, Placed, ReadCounter, SlotInfo, TableCounts};
+pub(crate) use counters::{Counters, Counting, Placed, ReadCounter, SlotInfo, TableCounts, Tally};
 pub use read::{BlockSource, LevelReadStats, Outcome, ReadStats, TableOutcome};
 pub(crate) use read::{Recorder, Tee};
 pub use report::{

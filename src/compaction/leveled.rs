@@ -233,10 +233,15 @@ pub(crate) fn plan_range(
         if inputs.iter().map(|(_, tables)| tables.len()).sum::<usize>() == count {
             let settled = inputs
                 .iter()
-                .all(|(level, tables)| usize::from(*level) == output && tables.iter().all(|t| t.meta.tombstones == 0));
+                .all(|(level, tables)| usize::from(*level) == output && tables.iter().all(|t| is_settled(t)));
             return (!settled).then_some(plan);
         }
     }
+}
+
+/// Neither tombstones nor, since snapshots that have ended may have kept them, several versions of a key.
+fn is_settled(table: &LiveTable) -> bool {
+    table.meta.tombstones == 0 && table.meta.entries == table.table.properties().distinct_user_keys
 }
 
 fn collect(version: &Version, low: Option<&[u8]>, high: Option<&[u8]>) -> Vec<(u8, Vec<Arc<LiveTable>>)> {

@@ -7,9 +7,9 @@ use crate::db::queue::Pending;
 use crate::db::snapshot::Snapshot;
 use crate::db::write::WritableKeyspace;
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{LookupKey, SeqNo};
+use crate::key::SeqNo;
 use crate::options::{KeyspaceOptions, Options, WriteOptions};
-use crate::stats::{ReadStats, Tee};
+use crate::stats::ReadStats;
 use crate::sync::{Arc, Ordering};
 use crate::tree::{ReadContext, Tree};
 use crate::value::Value;
@@ -305,7 +305,8 @@ impl Keyspace {
 
     /// The value of `key`, read as `options` say.
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        self.get_at(key.as_ref(), options.snapshot.as_ref().map(Snapshot::seqno), options.fill_cache)
+        let snapshot = options.snapshot.as_ref().map(|snapshot| snapshot.seqno_for(self)).transpose()?;
+        self.get_at(key.as_ref(), snapshot, options.fill_cache)
     }
 
     /// Whether `key` has a value. Exact: a filter's "maybe" is followed up.
@@ -321,39 +322,16 @@ impl Keyspace {
     /// The value of `key`, and what the read cost and avoided.
     pub fn get_with_stats(&self, key: impl AsRef<[u8]>) -> Result<(Option<Value>, ReadStats)> {
         self.check()?;
-        let (engine, key) = (self.engine(), key.as_ref());
         let mut stats = ReadStats::default();
-        let guard = crossbeam_epoch::pin();
-        let view = self.tree.pinned(&guard);
-        let snapshot = engine.visible.load(Ordering::Acquire);
-        let lookup = LookupKey { user_key: key, snapshot, hash: engine.hash_key.hash(key) };
-        let mut stripe = engine.counters.stripe();
-        let mut both = Tee(&mut stripe, &mut stats);
-        let found = view.get(&lookup, ReadContext { fill_cache: true }, &guard, &mut both)?;
-        stripe.get(found.value.is_some(), found.from_memtable);
-        Ok((found.value, stats))
+        let value = self.engine().read_recorded(&self.tree, key.as_ref(), &mut stats)?;
+        Ok((value, stats))
     }
 
     /// The values of `keys`, in their order, all at one moment.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        let engine = self.engine();
         let keys: Vec<K> = keys.into_iter().collect();
-        let guard = crossbeam_epoch::pin();
-        let view = self.tree.pinned(&guard);
-        let snapshot = engine.visible.load(Ordering::Acquire);
-        let mut stripe = engine.counters.stripe();
-        // All hashes first, and the memtable filter's lines asked for, so that the look-ups do not wait one by one.
-        let hashes: Vec<_> = keys.iter().map(|key| engine.hash_key.hash(key.as_ref())).collect();
-        hashes.iter().for_each(|hash| view.active.prefetch(*hash));
-        let mut values = Vec::with_capacity(keys.len());
-        for (key, hash) in keys.iter().zip(hashes) {
-            let lookup = LookupKey { user_key: key.as_ref(), snapshot, hash };
-            let found = view.get(&lookup, ReadContext { fill_cache: true }, &guard, &mut stripe)?;
-            stripe.get(found.value.is_some(), found.from_memtable);
-            values.push(found.value);
-        }
-        Ok(values)
+        self.engine().read_many(&self.tree, &keys)
     }
 
     /// Sets `key` to `value`. Safe from a crash of the process when this returns; from a power cut after

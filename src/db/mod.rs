@@ -8,6 +8,7 @@ mod keyspace;
 mod logs;
 mod open;
 mod queue;
+mod read;
 mod replay;
 mod report;
 mod room;

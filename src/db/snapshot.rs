@@ -1,7 +1,7 @@
 //! Snapshots: registered sequence numbers that compaction keeps the versions of.
 
 use crate::db::keyspace::{Handle, Keyspace};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::SeqNo;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::value::Value;
@@ -70,7 +70,15 @@ impl Snapshot {
 
     /// The value of `key` at this moment.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.keyspace.get_at(key.as_ref(), Some(self.seqno()), true)
+        self.keyspace.get_at(key.as_ref(), Some(self.seqno_for(&self.keyspace)?), true)
+    }
+
+    /// The number to read `keyspace` at. Another database's numbers mean other moments.
+    pub(crate) fn seqno_for(&self, keyspace: &Keyspace) -> Result<SeqNo> {
+        if !Arc::ptr_eq(self.registered.handle.engine(), keyspace.engine()) {
+            return Err(Error::invalid_argument("the snapshot belongs to another database than the keyspace"));
+        }
+        Ok(self.seqno())
     }
 
     /// Whether `key` had a value at this moment.

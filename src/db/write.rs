@@ -6,7 +6,7 @@ use crate::db::engine::Engine;
 use crate::db::queue::{Pending, Turn, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::HashKey;
-use crate::key::{LookupKey, MAX_SEQNO, SeqNo, Tag};
+use crate::key::{MAX_SEQNO, SeqNo, Tag};
 use crate::memtable::Memtable;
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::tree::{ReadContext, Tree};
@@ -239,26 +239,4 @@ fn insert(writer: &Writer, hash_key: &HashKey, batch: &Batch) -> Result<()> {
         target.active.insert(hash, operation.key, Tag::new(seqno, operation.kind), operation.value, &guard);
     }
     Ok(())
-}
-
-impl Engine {
-    /// A point read of one keyspace, counted.
-    pub(crate) fn read(
-        &self,
-        tree: &Tree,
-        key: &[u8],
-        snapshot: Option<SeqNo>,
-        context: ReadContext,
-    ) -> Result<Option<crate::value::Value>> {
-        let hash = self.hash_key.hash(key);
-        let guard = crossbeam_epoch::pin();
-        // The view first, then the number: see `Tree::pinned`.
-        let view = tree.pinned(&guard);
-        let snapshot = snapshot.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
-        let lookup = LookupKey { user_key: key, snapshot, hash };
-        let mut stripe = self.counters.stripe();
-        let found = view.get(&lookup, context, &guard, &mut stripe)?;
-        stripe.get(found.value.is_some(), found.from_memtable);
-        Ok(found.value)
-    }
 }

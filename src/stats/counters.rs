@@ -45,59 +45,25 @@ impl Row {
     }
 }
 
-type Chunk = [Row];
+type Chunk = [Row; ROWS_PER_CHUNK];
 
 /// One thread's counters.
 #[repr(align(64))]
 pub(crate) struct Stripe {
     reads: [AtomicU64; READ_COUNTERS],
     chunks: [OnceLock<Box<Chunk>>; CHUNKS],
-    exclusive: bool,
 }
 
 impl Stripe {
-    fn new(exclusive: bool) -> Self {
-        Stripe {
-            reads: std::array::from_fn(|_| AtomicU64::new(0)),
-            chunks: std::array::from_fn(|_| OnceLock::new()),
-            exclusive,
-        }
-    }
-
-    #[inline]
-    fn bump(&self, counter: &AtomicU64, by: u64) {
-        if self.exclusive {
-            counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-        } else {
-            counter.fetch_add(by, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn add(&self, counter: ReadCounter, by: u64) {
-        if cfg!(siftdb_no_stats) {
-            return;
-        }
-        self.bump(&self.reads[counter as usize], by);
-    }
-
-    /// A key was asked for.
-    #[inline]
-    pub(crate) fn get(&self, found: bool, from_memtable: bool) {
-        self.add(ReadCounter::Gets, 1);
-        if found {
-            self.add(ReadCounter::Found, 1);
-        }
-        if from_memtable {
-            self.add(ReadCounter::MemtableFound, 1);
-        }
+    fn new() -> Self {
+        Stripe { reads: std::array::from_fn(|_| AtomicU64::new(0)), chunks: std::array::from_fn(|_| OnceLock::new()) }
     }
 
     #[inline]
     fn row(&self, slot: u32) -> &[AtomicU64; ROW] {
         let slot = slot as usize;
-        let chunk = self.chunks[(slot / ROWS_PER_CHUNK) % CHUNKS]
-            .get_or_init(|| (0..ROWS_PER_CHUNK).map(|_| Row::new()).collect());
+        let chunk =
+            self.chunks[(slot / ROWS_PER_CHUNK) % CHUNKS].get_or_init(|| Box::new(std::array::from_fn(|_| Row::new())));
         &chunk[slot % ROWS_PER_CHUNK].0
     }
 
@@ -113,28 +79,59 @@ impl Stripe {
     }
 }
 
-impl Recorder for &Stripe {
+/// Adds to a stripe: by plain loads and stores if the thread has it for itself, else by atomic additions. Which one it is
+/// is settled once per read.
+pub(crate) struct Tally<'a, const EXCLUSIVE: bool>(&'a Stripe);
+
+impl<const EXCLUSIVE: bool> Tally<'_, EXCLUSIVE> {
+    #[inline]
+    fn bump(counter: &AtomicU64, by: u64) {
+        if EXCLUSIVE {
+            counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        } else {
+            counter.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn add(&self, counter: ReadCounter) {
+        if !cfg!(siftdb_no_stats) {
+            Self::bump(&self.0.reads[counter as usize], 1);
+        }
+    }
+
+    /// A key was asked for.
+    #[inline]
+    pub(crate) fn get(&self, found: bool, from_memtable: bool) {
+        self.add(ReadCounter::Gets);
+        if found {
+            self.add(ReadCounter::Found);
+        }
+        if from_memtable {
+            self.add(ReadCounter::MemtableFound);
+        }
+    }
+}
+
+impl<const EXCLUSIVE: bool> Recorder for Tally<'_, EXCLUSIVE> {
     #[inline]
     fn memtable(&mut self, filter_said_no: bool) {
-        let counter = if filter_said_no { ReadCounter::MemtableFilterNegatives } else { ReadCounter::MemtableSearches };
-        self.add(counter, 1);
+        self.add(if filter_said_no { ReadCounter::MemtableFilterNegatives } else { ReadCounter::MemtableSearches });
     }
 
     #[inline]
     fn out_of_range(&mut self, level: u8) {
-        if cfg!(siftdb_no_stats) {
-            return;
+        if !cfg!(siftdb_no_stats) {
+            let at = (ReadCounter::OutOfRange as usize + usize::from(level)) % READ_COUNTERS;
+            Self::bump(&self.0.reads[at], 1);
         }
-        let at = (ReadCounter::OutOfRange as usize + usize::from(level)) % READ_COUNTERS;
-        self.bump(&self.reads[at], 1);
     }
 
     #[inline]
     fn table(&mut self, placement: Placement, outcome: Outcome) {
-        if cfg!(siftdb_no_stats) {
-            return;
+        if !cfg!(siftdb_no_stats) {
+            Self::bump(&self.0.row(placement.slot)[outcome as usize], 1);
         }
-        self.bump(&self.row(placement.slot)[outcome as usize], 1);
     }
 
     #[inline]
@@ -142,13 +139,19 @@ impl Recorder for &Stripe {
         if cfg!(siftdb_no_stats) {
             return;
         }
-        let row = self.row(placement.slot);
-        self.bump(&row[TOUCHES], 1);
+        let row = self.0.row(placement.slot);
+        Self::bump(&row[TOUCHES], 1);
         if source == BlockSource::Read {
-            self.bump(&row[READS], 1);
-            self.bump(&row[READ_BYTES], u64::from(bytes));
+            Self::bump(&row[READS], 1);
+            Self::bump(&row[READ_BYTES], u64::from(bytes));
         }
     }
+}
+
+/// The calling thread's way to count.
+pub(crate) enum Counting<'a> {
+    Exclusive(Tally<'a, true>),
+    Shared(Tally<'a, false>),
 }
 
 /// The number of this thread among the living ones; given back when the thread ends.
@@ -258,11 +261,12 @@ impl Counters {
         Counters { stripes: std::array::from_fn(|_| OnceLock::new()), registry: Mutex::new(Registry::default()) }
     }
 
-    /// The calling thread's stripe.
+    /// The calling thread's stripe, with the way to add to it.
     #[inline]
-    pub(crate) fn stripe(&self) -> &Stripe {
+    pub(crate) fn counting(&self) -> Counting<'_> {
         let index = THREAD_INDEX.try_with(|index| index.0).unwrap_or(STRIPES - 1).min(STRIPES - 1);
-        self.stripes[index].get_or_init(|| Box::new(Stripe::new(index < STRIPES - 1)))
+        let stripe = self.stripes[index].get_or_init(|| Box::new(Stripe::new()));
+        if index < STRIPES - 1 { Counting::Exclusive(Tally(stripe)) } else { Counting::Shared(Tally(stripe)) }
     }
 
     /// Gives a table at a level a row of its own until the result is dropped.
@@ -390,6 +394,34 @@ impl Drop for Placed {
 mod tests {
     use super::*;
 
+    fn count(counters: &Counters, placement: Placement, outcome: Outcome) {
+        match counters.counting() {
+            Counting::Exclusive(mut tally) => tally.table(placement, outcome),
+            Counting::Shared(mut tally) => tally.table(placement, outcome),
+        }
+    }
+
+    #[test]
+    fn more_threads_than_stripes_lose_no_count() {
+        let counters = Arc::new(Counters::new());
+        let placed = counters.place(info(1, 7));
+        let placement = placed.placement();
+        let barrier = Arc::new(std::sync::Barrier::new(STRIPES + 40));
+        let threads: Vec<_> = (0..STRIPES + 40)
+            .map(|_| {
+                let (counters, barrier) = (Arc::clone(&counters), Arc::clone(&barrier));
+                crate::sync::spawn("count", move || {
+                    barrier.wait();
+                    (0..100).for_each(|_| count(&counters, placement, Outcome::Negative));
+                    barrier.wait();
+                })
+                .unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(counters.table(7).row[0], 100 * (STRIPES as u64 + 40));
+    }
+
     fn info(level: u8, file: u64) -> SlotInfo {
         SlotInfo { keyspace: 0, level, file, mean_block_bytes: 4096.0, built_rate: Some(0.01) }
     }
@@ -400,11 +432,8 @@ mod tests {
         let placed = counters.place(info(1, 7));
         let placement = placed.placement();
         let other = Arc::clone(&counters);
-        crate::sync::spawn("count", move || (&mut other.stripe()).table(placement, Outcome::Negative))
-            .unwrap()
-            .join()
-            .unwrap();
-        (&mut counters.stripe()).table(placement, Outcome::FalsePositive);
+        crate::sync::spawn("count", move || count(&other, placement, Outcome::Negative)).unwrap().join().unwrap();
+        count(&counters, placement, Outcome::FalsePositive);
         assert_eq!(counters.table(7).row[..4], [1, 0, 0, 1]);
         drop(placed);
         let level = counters.levels(None)[1];
@@ -417,10 +446,10 @@ mod tests {
     fn a_moved_table_keeps_its_counts_and_each_level_its_own() {
         let counters = Arc::new(Counters::new());
         let above = counters.place(info(1, 7));
-        (&mut counters.stripe()).table(above.placement(), Outcome::Negative);
+        count(&counters, above.placement(), Outcome::Negative);
         let below = counters.place(info(2, 7));
         drop(above);
-        (&mut counters.stripe()).table(below.placement(), Outcome::Negative);
+        count(&counters, below.placement(), Outcome::Negative);
         assert_eq!(counters.table(7).row[0], 2);
         assert_eq!(counters.levels(None)[1].row[0], 1);
         assert_eq!(counters.levels(None)[2].row[0], 1);
@@ -430,7 +459,7 @@ mod tests {
     fn a_slot_is_used_again_with_clean_counters() {
         let counters = Arc::new(Counters::new());
         let first = counters.place(info(0, 1));
-        (&mut counters.stripe()).table(first.placement(), Outcome::Negative);
+        count(&counters, first.placement(), Outcome::Negative);
         let slot = first.placement().slot;
         drop(first);
         let second = counters.place(info(0, 2));

@@ -30,7 +30,7 @@ pub(crate) struct Lookup {
 }
 
 /// Candidates kept at a time. A tree has at most one per level, and one per table of level 0.
-const WINDOW: usize = 24;
+const WINDOW: usize = 12;
 
 #[derive(Clone, Copy, Default)]
 struct Candidate {

@@ -10,6 +10,9 @@ use std::path::Path;
 
 pub type Keys = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// The name of a keyspace, a key, and its value; None deletes it.
+pub type Operation = (String, Vec<u8>, Option<Vec<u8>>);
+
 /// Keys of each keyspace, beside `~last`.
 pub const KEYS: u64 = 40;
 pub const LAST: &str = "~last";
@@ -184,7 +187,7 @@ impl Workload {
     }
 
     /// One batch of these operations on keyspaces by name.
-    pub fn commit(&mut self, operations: &[(String, Vec<u8>, Option<Vec<u8>>)], sync: bool) {
+    pub fn commit(&mut self, operations: &[Operation], sync: bool) {
         let number = self.batches() + 1;
         let mut state = self.history.states.last().unwrap().clone();
         let mut batch = self.db().batch();

@@ -42,7 +42,7 @@ fn batch_of(thread: usize, number: u64) -> Vec<Operation> {
             let key = format!("{thread}key{:04}", next(&mut random) % KEYS).into_bytes();
             let filler = "x".repeat((next(&mut random) % 120) as usize);
             let value = format!("{number}/{index}/{filler}").into_bytes();
-            (keyspace as usize, key, (next(&mut random) % 4 > 0).then_some(value))
+            (keyspace as usize, key, (!next(&mut random).is_multiple_of(4)).then_some(value))
         })
         .collect();
     // In the last keyspace and in the first: a batch that is torn would show.
@@ -110,7 +110,6 @@ fn spawn_child(dir: &Path) -> Child {
 
 /// Lets a child work for a while, kills it, and returns the last batch that each thread acknowledged, if any. What else it
 /// said is an error.
-#[allow(clippy::disallowed_methods)]
 fn one_round(dir: &Path, life: Duration) -> [Option<u64>; THREADS] {
     let mut child = spawn_child(dir);
     let pipe = child.stderr.take().unwrap();

@@ -13,7 +13,6 @@ fn read_only() -> Options {
 }
 
 /// Names, bytes and times of change.
-#[allow(clippy::disallowed_methods)]
 fn everything(dir: &Path) -> BTreeMap<std::ffi::OsString, (Vec<u8>, std::time::SystemTime)> {
     let entry = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.unwrap();
@@ -24,7 +23,6 @@ fn everything(dir: &Path) -> BTreeMap<std::ffi::OsString, (Vec<u8>, std::time::S
 }
 
 /// A directory as after a kill: tables, and a log with what they do not hold.
-#[allow(clippy::disallowed_methods)]
 fn killed(root: &Path) -> std::path::PathBuf {
     let (live, dir) = (root.join("live"), root.join("killed"));
     let db = tiny().open(&live).unwrap();
@@ -44,7 +42,6 @@ fn check(db: &Db) {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)]
 fn a_read_only_open_changes_not_one_byte() {
     let root = tempfile::tempdir().unwrap();
     let dir = killed(root.path());

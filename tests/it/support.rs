@@ -42,7 +42,6 @@ pub fn value(i: u64, version: u64) -> Vec<u8> {
 pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
 
 impl Watchdog {
-    #[allow(clippy::disallowed_methods)]
     pub fn start(case: String) -> Self {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let watch = std::thread::spawn(move || {
