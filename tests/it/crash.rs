@@ -164,7 +164,7 @@ fn enumerate(workload: &Workload, options: Options, wanted: usize, second: usize
 #[test]
 fn a_power_cut_at_any_operation_leaves_a_prefix_with_everything_that_was_promised() {
     let workload = Workload::run(1, 240);
-    let wanted = image_count(5000);
+    let wanted = image_count(10_000);
     let images = enumerate(&workload, options(), wanted, 100);
     eprintln!("{images} images of {} operations", workload.fs.operation_count());
     assert!(images >= wanted.min(5000), "only {images} images");
