@@ -4,8 +4,10 @@
 //! header:  format version u32 | number of the log before this one u64, 0 for none
 //! ```
 //!
-//! A log is closed (synced, and ended by a clean-close chunk) by whoever syncs next, before anything in its successor is
-//! called durable; so what follows a log that was cut was never promised to anybody, and recovery ends at the hole. A log is never appended to after it was read back: recovery writes new files.
+//! A log is closed (synced, and ended by a clean-close chunk) before anything in its successor is synced; so behind a log
+//! that does not end cleanly recovery goes on only if no sequence number is missing, and refuses if the successor says
+//! that it was synced. Only a log with batches gets a successor. A log is never appended to after it was read back:
+//! recovery writes new files.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -109,6 +111,10 @@ impl LogWriter {
         self.number
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        self.records.path()
+    }
+
     /// Ends the log and returns its final length. All of it is durable when this returns.
     pub(crate) fn close(self) -> Result<u64> {
         self.records.close()
@@ -124,6 +130,8 @@ pub(crate) struct LogEnd {
     pub(crate) predecessor: Option<FileNumber>,
     /// Where the valid part ends.
     pub(crate) valid_len: u64,
+    /// How much of it was synced, as far as it says itself: then everything before it was durable, too.
+    pub(crate) promised_len: u64,
     /// Where a record that was cut or damaged begins; nothing from there on was synced.
     pub(crate) torn_at: Option<u64>,
 }
@@ -178,7 +186,13 @@ fn replay_bytes(bytes: &[u8], number: FileNumber, mut visit: impl FnMut(BatchRef
         End::Torn { offset } => Some(offset),
         End::CleanClose | End::EndOfFile => None,
     };
-    Ok(LogEnd { clean: end == End::CleanClose, predecessor, valid_len: reader.valid_len(), torn_at })
+    Ok(LogEnd {
+        clean: end == End::CleanClose,
+        predecessor,
+        valid_len: reader.valid_len(),
+        promised_len: reader.promised(),
+        torn_at,
+    })
 }
 
 fn decode_header(record: &[u8]) -> Result<Option<FileNumber>> {
@@ -239,7 +253,10 @@ mod tests {
         let len = log.close().unwrap();
         let (seen, end) = seqnos(&fs, Some(len)).unwrap();
         assert_eq!(seen, [1, 2, 3]);
-        assert_eq!(end, LogEnd { clean: true, predecessor: Some(3), valid_len: len, torn_at: None });
+        assert_eq!(
+            end,
+            LogEnd { clean: true, predecessor: Some(3), valid_len: len, promised_len: end.promised_len, torn_at: None }
+        );
         assert!(is_corrupt(seqnos(&fs, Some(len - 1))));
     }
 

@@ -7,9 +7,10 @@ use crate::error::{Error, Result};
 use crate::filename::FileNumber;
 use crate::key::SeqNo;
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
-use crate::vfs::SyncHandle;
+use crate::vfs::{Context, SyncHandle};
 use crate::wal::LogWriter;
 use std::collections::VecDeque;
+use std::path::Path;
 
 /// A replaced log that still has to be closed.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ struct Retired {
 #[derive(Debug, Clone)]
 struct Current {
     number: FileNumber,
+    path: Arc<Path>,
     handle: Arc<dyn SyncHandle>,
     synced_offset: u64,
 }
@@ -80,7 +82,8 @@ impl LogSet {
             state.retired.push_back(Retired { log: old, last_seqno });
         }
         self.appended_len.store(log.len(), Ordering::Release);
-        state.current = Some(Current { number: log.number(), handle, synced_offset: log.synced_offset() });
+        let path = log.path().into();
+        state.current = Some(Current { number: log.number(), path, handle, synced_offset: log.synced_offset() });
         Ok(())
     }
 
@@ -147,9 +150,7 @@ impl LogSet {
         }
         if let Some(current) = current {
             self.syncs.fetch_add(1, Ordering::Relaxed);
-            current.handle.sync().map_err(|e| {
-                Error::io("sync the log", std::path::Path::new(&format!("{:06}.log", current.number)), e)
-            })?;
+            current.handle.sync().context("sync the log", &current.path)?;
             let mut state = self.state.lock();
             if let Some(now) = state.current.as_mut().filter(|now| now.number == current.number) {
                 now.synced_offset = now.synced_offset.max(len);

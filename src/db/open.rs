@@ -25,7 +25,7 @@ use crate::version::edit::{DatabaseHeader, FileAdded, FileMeta, KeyspaceCreated,
 use crate::vfs::descriptors::DescriptorCache;
 use crate::vfs::disk::DiskFileSystem;
 use crate::vfs::{Advice, Context, FileLock, FileSystem, LockMode, RandomAccessFile};
-use crate::wal::LogWriter;
+use crate::wal::{EMPTY_LOG_BYTES, LogWriter};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -174,6 +174,7 @@ fn recover_or_create(
                 let message = "the database exists and error_if_exists is on";
                 return Err(Error::new(ErrorKind::AlreadyExists, message).in_file(dir));
             }
+            refuse_unnamed_logs(fs, dir, &recovered.state, found)?;
             let whole = recovered.is_whole();
             Ok((recovered.state, whole))
         }
@@ -359,6 +360,21 @@ fn open_read_write(options: Options, fs: Arc<dyn FileSystem>, clock: Arc<dyn Clo
     Ok(Db::new(Handle::new(engine)))
 }
 
+/// A log is named in the manifest before the first batch goes into it. So a newer one that holds something means that the
+/// manifest lost its end after that was durable.
+fn refuse_unnamed_logs(fs: &dyn FileSystem, dir: &Path, state: &ManifestState, found: &Found) -> Result<()> {
+    let newest = state.logs.iter().copied().max().unwrap_or(0);
+    for number in found.logs.iter().copied().filter(|number| *number > newest) {
+        let path = FileName::Log(number).in_dir(dir);
+        if fs.len(&path).context("measure", &path)? > EMPTY_LOG_BYTES {
+            let message = "a log that holds data is newer than any that the manifest names: the manifest has lost its end; \
+                           restore it from a backup";
+            return Err(Error::corruption(message).in_file(&path));
+        }
+    }
+    Ok(())
+}
+
 /// Options given for the default keyspace replace the stored ones, unless they are the defaults.
 fn adopt_options(state: &mut ManifestState, options: &Options) -> Result<()> {
     let encoded = options.keyspace.encode();
@@ -366,7 +382,11 @@ fn adopt_options(state: &mut ManifestState, options: &Options) -> Result<()> {
     if options.keyspace == KeyspaceOptions::default() || stored == Some(&encoded) {
         return Ok(());
     }
-    state.apply(&VersionEdit { options_changed: vec![(0, encoded)], ..Default::default() })
+    // An edit in a session undoes its clean close; this one is not of the session that closed the logs.
+    let clean_close = state.clean_close.take();
+    state.apply(&VersionEdit { options_changed: vec![(0, encoded)], ..Default::default() })?;
+    state.clean_close = clean_close;
+    Ok(())
 }
 
 impl Engine {

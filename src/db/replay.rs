@@ -83,6 +83,11 @@ pub(crate) fn replay_logs(engine: &Engine, trees: &BTreeMap<u32, Arc<Tree>>, int
         };
         let end = replay(&*engine.fs, &engine.dir, number, clean_len, |batch| run.take(batch))
             .map_err(|error| error.in_file(&path))?;
+        if run.ended && end.promised_len > 0 {
+            let message = "a log before this one has lost its end, though this one was synced after it; restore the logs \
+                           from a backup";
+            return Err(Error::corruption(message).in_file(&path));
+        }
         run.cut |= !end.clean;
     }
     run.finish()
@@ -94,6 +99,11 @@ impl Replay<'_> {
             return Ok(());
         }
         let first = batch.seqno();
+        // Only a log with batches gets a successor: one before this lost them all.
+        if self.expected.is_none() && self.cut {
+            self.ended = true;
+            return Ok(());
+        }
         if let Some(expected) = self.expected.filter(|expected| *expected != first) {
             if first > expected && self.cut {
                 self.ended = true;

@@ -11,7 +11,7 @@ use crate::filename::FileNumber;
 use crate::stats::Stalls;
 use crate::sync::{Arc, Ordering};
 use crate::version::edit::VersionEdit;
-use crate::wal::LogWriter;
+use crate::wal::{EMPTY_LOG_BYTES, LogWriter};
 use std::time::Duration;
 
 /// Immutable memtables that may wait for their flush before writers do.
@@ -177,6 +177,10 @@ impl Engine {
 
     /// Goes on in a new log. The old one is closed by whoever syncs next.
     pub(crate) fn exchange_log(self: &Arc<Self>, writer: &mut Writer) -> Result<()> {
+        // A log that holds nothing stays: recovery stands on it that every log with a successor held something.
+        if writer.log.as_ref().is_some_and(|log| log.len() <= EMPTY_LOG_BYTES) {
+            return Ok(());
+        }
         let predecessor = writer.log.as_ref().map(LogWriter::number);
         let log = self.next_log(predecessor).map_err(|error| self.fail(&error))?;
         let old = writer.log.take().map(|old| (old, writer.last_seqno));

@@ -69,13 +69,15 @@ pub(crate) struct RecordReader<'a> {
     position: usize,
     /// Behind the last record delivered, or behind the clean close.
     valid_len: usize,
+    /// The most that a chunk taken promised.
+    promised: u64,
     done: Option<Result<End>>,
 }
 
 impl<'a> RecordReader<'a> {
     /// Over all bytes of the file with this number.
     pub(crate) fn new(bytes: &'a [u8], number: FileNumber) -> Self {
-        RecordReader { bytes, log_number: log_number_of(number), position: 0, valid_len: 0, done: None }
+        RecordReader { bytes, log_number: log_number_of(number), position: 0, valid_len: 0, promised: 0, done: None }
     }
 
     /// The next record, or why there is none. The end and an error stay.
@@ -97,12 +99,18 @@ impl<'a> RecordReader<'a> {
         self.valid_len as u64
     }
 
+    /// How much of the file was synced, as far as its good chunks tell.
+    pub(crate) fn promised(&self) -> u64 {
+        self.promised
+    }
+
     fn read_record(&mut self) -> Result<Step<'a>> {
         let mut joined: Option<Vec<u8>> = None;
         loop {
             let Some(chunk) = self.next_chunk() else { return self.stop(joined.is_some()).map(Step::End) };
             self.check(&chunk, joined.is_some())?;
             self.position = chunk.end;
+            self.promised = self.promised.max(chunk.promised);
             match (chunk.kind, joined.as_mut()) {
                 (FIRST, _) => joined = Some(chunk.payload.to_vec()),
                 (MIDDLE, Some(record)) => record.extend_from_slice(chunk.payload),

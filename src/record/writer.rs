@@ -9,7 +9,7 @@ use crate::filename::FileNumber;
 use crate::record::{BLOCK_BYTES, CLEAN_CLOSE, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE, chunk_checksum, log_number_of};
 use crate::vfs::{Context, SyncHandle, WritableFile};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What the buffer may keep between flushes: one large batch must not hold its size for ever.
 const KEPT_BUFFER_BYTES: usize = 1 << 20;
@@ -34,6 +34,10 @@ impl RecordWriter {
     pub(crate) fn new(file: Box<dyn WritableFile>, path: PathBuf, number: FileNumber) -> Self {
         let log_number = log_number_of(number);
         RecordWriter { file, path, log_number, buffer: Vec::new(), written: 0, synced: 0, failed: None }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Encodes a record. It reaches the file with the next [`flush`](Self::flush).

@@ -8,13 +8,17 @@
 mod acceptance;
 mod basic;
 mod conditional;
+mod corruption;
 mod crash;
 mod crash_workload;
 mod determinism;
 mod docs;
+mod faults;
 mod keyspaces;
 mod kill;
+mod locks;
 mod model;
+mod recovery;
 mod snapshots;
 mod stalls;
 mod support;

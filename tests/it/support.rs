@@ -37,3 +37,27 @@ pub fn key(i: u64) -> Vec<u8> {
 pub fn value(i: u64, version: u64) -> Vec<u8> {
     format!("value-{i}-{version}-{}", "x".repeat((i % 50) as usize)).into_bytes()
 }
+
+/// Ends the test process with a message when a case takes longer than 5 seconds: a hang would say nothing.
+pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
+
+impl Watchdog {
+    pub fn start(case: String) -> Self {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let watch = std::thread::spawn(move || {
+            let timeout = std::sync::mpsc::RecvTimeoutError::Timeout;
+            if receiver.recv_timeout(std::time::Duration::from_secs(5)) == Err(timeout) {
+                eprintln!("hangs: {case}");
+                std::process::exit(101);
+            }
+        });
+        Watchdog(Some(sender), Some(watch))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        let _ = self.1.take().map(std::thread::JoinHandle::join);
+    }
+}
