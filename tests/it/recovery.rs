@@ -264,7 +264,9 @@ fn a_batch_larger_than_a_memtable_and_what_follows_replay_alike_read_only_and_re
     let fs = MemoryFileSystem::recording();
     let db = open_in(&fs, options()).unwrap();
     let mut batch = db.batch();
-    (0..500).for_each(|number| drop(batch.put(key(number), format!("{number}"))));
+    (0..500).for_each(|number| {
+        batch.put(key(number), format!("{number}"));
+    });
     batch.commit().unwrap();
     (0..10).for_each(|number| db.put(key(number), "later").unwrap());
     let files = image(&fs);
