@@ -6,7 +6,7 @@
 
 use crate::db::engine::Engine;
 use crate::db::write::Writer;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::filename::FileNumber;
 use crate::stats::Stalls;
 use crate::sync::{Arc, Ordering};
@@ -110,6 +110,10 @@ impl Engine {
             self.executor.run_pending();
         }
         let mut state = self.state.lock();
+        if state.closing {
+            // No job runs any more, and whoever closes waits for this writer.
+            return Err(Error::new(ErrorKind::Closed, "the database is being closed"));
+        }
         if state.jobs == 0 && state.failure.is_none() {
             let suspended = state.keyspaces.values().find_map(|k| k.suspended.values().next());
             return match suspended {

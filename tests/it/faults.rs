@@ -287,3 +287,32 @@ fn a_table_that_a_compaction_cannot_read_is_suspended_and_the_writer_behind_it_g
         db.verify().unwrap();
     }
 }
+
+#[test]
+fn closing_gives_a_stopped_writer_closed_though_no_job_will_help_it() {
+    let _watch = Watchdog::start("close while a writer is stopped".into());
+    let mut options = Options { background_threads: 2, ..options() };
+    options.keyspace.l0_slowdown = 3;
+    options.keyspace.l0_stop = 4;
+    let fs = FaultFileSystem::new(Arc::new(MemoryFileSystem::new()));
+    let db = open(&fs, &options).unwrap();
+    let points = db.pause_points();
+    points.hold("compaction:begin");
+    for number in 0..6 {
+        if db.tables().len() < 4 {
+            db.put(key(number), "v").unwrap();
+            db.flush().unwrap();
+        }
+    }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..100).find_map(|_| db.put("stopped", "v").err()));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!writer.is_finished());
+        let closer = scope.spawn(|| db.close());
+        // The compaction is still held: it is the closing that ends the writer's wait.
+        assert_eq!(writer.join().unwrap().unwrap().kind(), ErrorKind::Closed);
+        points.release("compaction:begin");
+        closer.join().unwrap().unwrap();
+    });
+    open(&fs, &options).unwrap().verify().unwrap();
+}

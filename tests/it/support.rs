@@ -2,6 +2,7 @@
 
 use siftdb::vfs::{FileSystem, MemoryFileSystem};
 use siftdb::{Db, FilterKind, FilterOptions, FilterSize, KeyspaceOptions, Options};
+use std::io::Write;
 use std::sync::Arc;
 
 /// Tiny tables and memtables, inline work, a fixed seed: many levels from few keys, the same every time.
@@ -47,7 +48,8 @@ impl Watchdog {
         let watch = std::thread::spawn(move || {
             let timeout = std::sync::mpsc::RecvTimeoutError::Timeout;
             if receiver.recv_timeout(std::time::Duration::from_secs(5)) == Err(timeout) {
-                eprintln!("hangs: {case}");
+                // Past the capture of the test's output, which would be lost.
+                let _ = std::io::stderr().write_all(format!("hangs: {case}\n").as_bytes());
                 std::process::exit(101);
             }
         });
