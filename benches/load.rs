@@ -80,7 +80,7 @@ fn main() -> siftdb::Result<()> {
     let wrong = timed("read back all", n, || {
         (0..n).try_fold(0_u64, |wrong, i| {
             let key = key(i, n);
-            Ok::<_, siftdb::Error>(wrong + u64::from(!db.get(key)?.is_some_and(|found| found == value(&key))))
+            Ok::<_, siftdb::Error>(wrong + u64::from(db.get(key)?.is_none_or(|found| found != value(&key))))
         })
     })?;
     println!("{wrong} of {n} keys missing or wrong");

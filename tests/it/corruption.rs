@@ -161,7 +161,7 @@ impl Subject {
             let case = format!("bit {} of byte {at} of {name}", at % 8);
             let _watch = at.is_multiple_of(64).then(|| Watchdog::start(case.clone()));
             let files = self.with(name, |bytes| bytes[at] ^= 1 << (at % 8));
-            let outcome = named(&case, || self.check(&files, tail_may_go, at / stride % 8 > 0));
+            let outcome = named(&case, || self.check(&files, tail_may_go, !(at / stride).is_multiple_of(8)));
             *outcomes.entry(outcome).or_default() += 1;
         }
         eprintln!("{name}: {outcomes:?}");
