@@ -1,6 +1,7 @@
 //! Randomness, behind a seam: the database's hash key, table ids and filter tweaks. `Options::seed` fixes all of it.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hash::mix64;
 
 /// A source of random words. Each word is named by a purpose and a number, so that under a seed the same file gets the
 /// same words whatever else happened before.
@@ -45,12 +46,9 @@ impl Entropy {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+/// One step of SplitMix64 (Steele, Lea, Flood 2014).
 fn mix(word: u64) -> u64 {
-    let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix64(word.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::path::Path;
 
 /// From the ground up. The position in this list is the layer.
 const LAYERS: &[&[&str]] = &[
-    &["error", "sync"],
-    &["stats", "value", "clock", "entropy", "hash"],
+    &["error", "sync", "hash"],
+    &["stats", "value", "clock", "entropy"],
     &["coding", "checksum", "filename", "cache", "vfs", "executor"],
     &["key", "sketch"],
     &["iter", "batch", "record", "filter"],

@@ -1,39 +1,21 @@
 //! Flush and compaction as jobs: what is due is decided under the `state` lock; the work runs without locks; the result is
 //! appended to the manifest and then installed by one exchange of the view.
 
-use crate::compaction::{
-    self, BuildContext, Built, CompactionPlan, Reason, RunIterator, build_tables, pick, plan_range,
-};
-use crate::db::engine::{Engine, ManifestRoom, Obsolete, State};
+use crate::compaction::{self, BuildContext, Built, CompactionPlan, RunIterator, build_tables, pick};
+use crate::db::engine::{Engine, State};
+use crate::db::install::Change;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Priority;
-use crate::filename::{FileName, FileNumber};
+use crate::filename::FileName;
 use crate::iter::{InternalIterator, MergingIterator};
 use crate::key::SeqNo;
-use crate::manifest::Manifest;
-use crate::memtable::{Memtable, MemtableIter};
+use crate::memtable::MemtableIter;
 use crate::options::KeyspaceOptions;
 use crate::stats::LEVELS;
 use crate::sync::{Arc, Ordering};
 use crate::tree::Tree;
-use crate::version::edit::{FileAdded, FileMeta, FileRemoved, VersionEdit};
-use crate::version::{LiveTable, Version};
+use crate::version::Version;
 use crate::vfs::Context;
-use std::time::Duration;
-
-/// The manifest starts anew, from a snapshot of the state, when it has grown over this and over four times what a
-/// snapshot takes.
-const MANIFEST_ROLL_BYTES: u64 = 1 << 20;
-
-/// What a finished job changes in one keyspace.
-#[derive(Default)]
-pub(crate) struct Change {
-    pub(crate) added: Vec<(u8, FileMeta)>,
-    pub(crate) moved: Vec<(u8, u8, Arc<LiveTable>)>,
-    pub(crate) removed: Vec<(u8, Arc<LiveTable>)>,
-    /// Memtables that are in tables now, and the newest sequence number in them.
-    pub(crate) flushed: Option<(Vec<Arc<Memtable>>, SeqNo)>,
-}
 
 enum Job {
     Flush(Arc<Tree>),
@@ -90,7 +72,7 @@ impl Engine {
     }
 
     /// Sets how hard debt presses on writers: by the keyspace that is worst off, since they share log and threads.
-    fn update_pressure(&self, state: &State) {
+    pub(crate) fn update_pressure(&self, state: &State) {
         let (mut severity, mut stopped) = (0.0_f64, 0);
         for keyspace in state.keyspaces.values() {
             let (harder, stop) = pressure(&keyspace.tree.view().version, &keyspace.tree.options());
@@ -121,7 +103,7 @@ impl Engine {
         self.changed.notify_all();
     }
 
-    fn end_job(&self, tree: &Tree, plan: Option<&CompactionPlan>) {
+    pub(crate) fn end_job(&self, tree: &Tree, plan: Option<&CompactionPlan>) {
         let mut state = self.state.lock();
         if let Some(keyspace) = state.keyspaces.get_mut(&tree.id) {
             match plan {
@@ -137,7 +119,7 @@ impl Engine {
 
     /// What a job's failure means. A table that a compaction cannot read suspends jobs on that table only; everything
     /// else makes the database read-only.
-    fn judge(&self, tree: &Tree, plan: Option<&CompactionPlan>, result: Result<()>) {
+    pub(crate) fn judge(&self, tree: &Tree, plan: Option<&CompactionPlan>, result: Result<()>) {
         let Err(error) = result else { return };
         if error.kind() == ErrorKind::Closed || tree.is_dropped() {
             return;
@@ -222,7 +204,7 @@ impl Engine {
         self.install(tree, Change { added, flushed: Some((memtables, last)), ..Default::default() })
     }
 
-    fn run_plan(self: &Arc<Self>, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
+    pub(crate) fn run_plan(self: &Arc<Self>, tree: &Arc<Tree>, plan: &CompactionPlan) -> Result<()> {
         self.stop_if_closing()?;
         if plan.trivial_move {
             let moved = plan.tables().map(|(level, t)| (level, plan.output_level, Arc::clone(t))).collect::<Vec<_>>();
@@ -245,286 +227,6 @@ impl Engine {
         let added = built.files.into_iter().map(|meta| (plan.output_level, meta)).collect();
         let removed = plan.tables().map(|(level, t)| (level, Arc::clone(t))).collect();
         self.install(tree, Change { added, removed, ..Default::default() })
-    }
-
-    /// Opens a table and gives it its place and counters.
-    pub(crate) fn live_table(&self, keyspace: u32, level: u8, meta: FileMeta) -> Result<Arc<LiveTable>> {
-        let table = self.open_table(&meta)?;
-        Ok(LiveTable::new(keyspace, level, Arc::new(meta), table, &self.counters))
-    }
-
-    /// Manifest first, then the view: when this returns, the change is durable and visible, and the inputs' files go as
-    /// soon as no read needs them.
-    fn install(self: &Arc<Self>, tree: &Arc<Tree>, change: Change) -> Result<()> {
-        let mut added = Vec::new();
-        for (level, meta) in change.added {
-            added.push((level, self.live_table(tree.id, level, meta)?));
-        }
-        for (_, to, table) in &change.moved {
-            let placed =
-                LiveTable::new(tree.id, *to, Arc::clone(&table.meta), Arc::clone(&table.table), &self.counters);
-            added.push((*to, placed));
-        }
-        let mut room = self.manifest.lock();
-        if tree.is_dropped() {
-            drop(room);
-            self.remove_tables(added.iter().map(|(_, t)| t.meta.number));
-            return Ok(());
-        }
-        let (gone, flushed) = match &change.flushed {
-            Some((memtables, last)) => (memtables.clone(), vec![(tree.id, *last)]),
-            None => (Vec::new(), Vec::new()),
-        };
-        let logs_removed = match flushed.is_empty() {
-            true => Vec::new(),
-            false => self.logs.removable(|| self.oldest_unflushed(tree.id, &gone)),
-        };
-        let taken =
-            |level: u8, table: &Arc<LiveTable>| FileRemoved { keyspace: tree.id, level, number: table.meta.number };
-        let edit = VersionEdit {
-            next_file_number: Some(self.next_file.load(Ordering::Relaxed)),
-            last_seqno: Some(self.visible.load(Ordering::Acquire)),
-            files_added: added
-                .iter()
-                .map(|(level, t)| FileAdded { keyspace: tree.id, level: *level, meta: (*t.meta).clone() })
-                .collect(),
-            files_removed: change
-                .removed
-                .iter()
-                .map(|(level, t)| taken(*level, t))
-                .chain(change.moved.iter().map(|(from, _, t)| taken(*from, t)))
-                .collect(),
-            flushed,
-            logs_removed: logs_removed.clone(),
-            ..Default::default()
-        };
-        self.append_edit(&mut room, &edit)?;
-        self.pause_point("install:before_view");
-        let removed: Vec<(u8, FileNumber)> = edit.files_removed.iter().map(|r| (r.level, r.number)).collect();
-        {
-            let mut state = self.state.lock();
-            let version = tree.view().version.apply(&removed, &added, &self.hash_key)?;
-            // One exchange: no read finds an entry both in the memtable and in its table, or in neither.
-            tree.update(|mut view| {
-                view.immutable.retain(|m| !gone.iter().any(|g| Arc::ptr_eq(g, m)));
-                view.version = Arc::new(version);
-                view
-            });
-            state.obsolete.extend(
-                change.removed.iter().map(|(_, t)| Obsolete { number: t.meta.number, table: Arc::downgrade(&t.table) }),
-            );
-            self.update_pressure(&state);
-            self.changed.notify_all();
-        }
-        // Before the next job may ask which logs can go.
-        self.logs.forget(&logs_removed);
-        drop(room);
-        for number in logs_removed {
-            // Best effort: what stays behind is not named by the manifest and goes at the next open.
-            let _ = self.fs.remove_file(&FileName::Log(number).in_dir(&self.dir));
-        }
-        self.prepare_log();
-        Ok(())
-    }
-
-    /// The oldest entry that only memtables hold, those `gone` of one keyspace aside.
-    fn oldest_unflushed(&self, keyspace: u32, gone: &[Arc<Memtable>]) -> Option<SeqNo> {
-        let mut oldest = None;
-        for tree in self.trees() {
-            let view = tree.view();
-            let kept = view
-                .immutable
-                .iter()
-                .chain([&view.active])
-                .filter(|m| tree.id != keyspace || !gone.iter().any(|g| Arc::ptr_eq(g, m)));
-            oldest = kept.filter_map(|m| m.seqnos().map(|s| s.0)).chain(oldest).min();
-        }
-        oldest
-    }
-
-    /// Appends an edit to the manifest, durable when this returns; starts a new manifest when the old one has grown large.
-    pub(crate) fn append_edit(&self, room: &mut ManifestRoom, edit: &VersionEdit) -> Result<()> {
-        let ManifestRoom { manifest, state, .. } = room;
-        let Some(open) = manifest else {
-            return Err(Error::new(ErrorKind::Closed, "the database was closed"));
-        };
-        state.apply(edit)?;
-        open.append(edit)?;
-        self.work.manifest_bytes.store(open.file_bytes(), Ordering::Relaxed);
-        if open.file_bytes() > MANIFEST_ROLL_BYTES && open.file_bytes() > 4 * state.snapshot().encode().len() as u64 {
-            let old = open.number();
-            let number = self.next_number();
-            state.next_file_number = state.next_file_number.max(self.next_file.load(Ordering::Relaxed));
-            *open = Manifest::create(&*self.fs, &self.dir, number, state)?;
-            let _ = self.fs.remove_file(&FileName::Manifest(old).in_dir(&self.dir));
-        }
-        Ok(())
-    }
-
-    /// Makes the next log ready, so that no writer waits for its creation.
-    fn prepare_log(self: &Arc<Self>) {
-        if self.executor.is_inline() {
-            return;
-        }
-        {
-            let mut room = self.manifest.lock();
-            if room.prepared_log.is_some() || room.preparing_log || room.manifest.is_none() {
-                return;
-            }
-            room.preparing_log = true;
-        }
-        let current = self.logs.current_number();
-        let result = self.create_log(current);
-        let mut room = self.manifest.lock();
-        room.preparing_log = false;
-        self.log_made.notify_all();
-        match result {
-            Ok(log) => room.prepared_log = Some(log),
-            Err(error) => {
-                drop(room);
-                if error.kind() != ErrorKind::Closed {
-                    self.fail(&error);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn remove_tables(&self, numbers: impl Iterator<Item = FileNumber>) {
-        for number in numbers {
-            let _ = self.fs.remove_file(&FileName::Table(number).in_dir(&self.dir));
-        }
-    }
-
-    /// Frees replaced views and unlinks the files of tables that nobody reads any more. Never on a reader's thread.
-    pub(crate) fn collect_garbage(&self) {
-        let rounds = if self.executor.is_inline() { 20_000 } else { 200 };
-        for round in 0..rounds {
-            if self.reclaimer.collect() == 0 {
-                break;
-            }
-            if round > 10 {
-                self.clock.sleep(Duration::from_micros(100));
-            }
-        }
-        let mut free = Vec::new();
-        self.state.lock().obsolete.retain(|obsolete| {
-            let unused = obsolete.table.strong_count() == 0;
-            if unused {
-                free.push(obsolete.number);
-            }
-            !unused
-        });
-        self.remove_tables(free.into_iter());
-    }
-
-    /// Flushes one keyspace (or all), and returns when what was written before the call is in tables.
-    pub(crate) fn flush(self: &Arc<Self>, keyspace: Option<u32>) -> Result<()> {
-        self.check_writable()?;
-        let ids = self.exclusively(|writer| {
-            let ids: Vec<u32> =
-                writer.keyspaces.keys().copied().filter(|id| keyspace.is_none_or(|k| k == *id)).collect();
-            for id in &ids {
-                self.exchange_memtable(writer, *id)?;
-            }
-            Ok(ids)
-        })?;
-        let waiting: Vec<(Arc<Tree>, Vec<Arc<Memtable>>)> = ids
-            .into_iter()
-            .filter_map(|id| self.tree(id))
-            .map(|tree| (Arc::clone(&tree), tree.view().immutable))
-            .collect();
-        self.wait_until(|| {
-            waiting.iter().all(|(tree, memtables)| {
-                tree.is_dropped() || {
-                    let now = tree.view().immutable;
-                    memtables.iter().all(|m| !now.iter().any(|n| Arc::ptr_eq(m, n)))
-                }
-            })
-        })
-    }
-
-    /// Waits for jobs until `done`; fails if the database fails or closes meanwhile.
-    fn wait_until(self: &Arc<Self>, done: impl Fn() -> bool) -> Result<()> {
-        loop {
-            self.executor.run_pending();
-            if done() {
-                return Ok(());
-            }
-            self.check_writable()?;
-            self.schedule();
-            if !self.executor.is_inline() {
-                let mut state = self.state.lock();
-                self.changed.wait_for(&mut state, Duration::from_millis(50));
-            }
-        }
-    }
-
-    /// Returns when no flush or compaction is running or due, and the files they made superfluous are gone.
-    pub(crate) fn wait_idle(self: &Arc<Self>) -> Result<()> {
-        self.check_open()?;
-        if self.options.read_only {
-            return Ok(());
-        }
-        self.schedule();
-        self.wait_until(|| {
-            let state = self.state.lock();
-            state.jobs == 0 && state.keyspaces.values().all(|k| k.tree.view().immutable.is_empty())
-        })?;
-        self.collect_garbage();
-        Ok(())
-    }
-
-    /// Merges everything of a keyspace that overlaps the range into its last level: old versions, spent tombstones and
-    /// the room they took are gone when this returns (those that snapshots see stay).
-    pub(crate) fn compact(
-        self: &Arc<Self>,
-        tree: &Arc<Tree>,
-        smallest: Option<&[u8]>,
-        largest: Option<&[u8]>,
-    ) -> Result<()> {
-        self.flush(Some(tree.id))?;
-        self.state.lock().manual += 1;
-        let result = self.compact_now(tree, smallest, largest);
-        self.state.lock().manual -= 1;
-        self.changed.notify_all();
-        self.schedule();
-        self.executor.run_pending();
-        self.collect_garbage();
-        result
-    }
-
-    fn compact_now(self: &Arc<Self>, tree: &Arc<Tree>, smallest: Option<&[u8]>, largest: Option<&[u8]>) -> Result<()> {
-        let plan = loop {
-            self.executor.run_pending();
-            self.check_writable()?;
-            let mut state = self.state.lock();
-            let Some(keyspace) = state.keyspaces.get_mut(&tree.id) else {
-                return Err(Error::new(ErrorKind::NotFound, "the keyspace was dropped"));
-            };
-            let Some(plan) = plan_range(&tree.view().version, &tree.options(), smallest, largest) else {
-                return Ok(());
-            };
-            if !keyspace.busy.conflicts(&plan) {
-                keyspace.busy.begin(&plan);
-                keyspace.compacting += 1;
-                state.jobs += 1;
-                break plan;
-            }
-            let blocked = plan.tables().find_map(|(_, t)| keyspace.suspended.get(&t.meta.number));
-            if let Some(error) = blocked {
-                return Err(error.clone());
-            }
-            if !self.executor.is_inline() {
-                self.changed.wait_for(&mut state, Duration::from_millis(50));
-            }
-        };
-        debug_assert_eq!(plan.reason, Reason::Manual);
-        let result = self.run_plan(tree, &plan);
-        self.end_job(tree, Some(&plan));
-        self.judge(tree, Some(&plan), result.clone());
-        self.state.lock().jobs -= 1;
-        self.changed.notify_all();
-        result
     }
 }
 

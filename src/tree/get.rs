@@ -87,40 +87,33 @@ impl Version {
         let mut window = [Candidate::default(); WINDOW];
         let mut filled = 0;
         for (number, level) in self.levels() {
-            if number == 0 {
-                for table in 0..level.tables().len() {
-                    if !level.fences().contains(table, lookup.user_key) {
-                        recorder.out_of_range(0);
+            // Level 0: every table may hold the key. Below: one at most.
+            let (first, last) = match number {
+                0 => (0, level.tables().len()),
+                _ if level.is_empty() => continue,
+                _ => match level.fences().find(lookup.user_key) {
+                    Some(table) => (table, table + 1),
+                    None => {
+                        recorder.out_of_range(number as u8);
                         continue;
                     }
-                    if filled == WINDOW {
-                        if let Some(answer) = self.probe(&window, lookup, context, recorder)? {
-                            return Ok(answer);
-                        }
-                        filled = 0;
-                    }
-                    level.filter(table).prefetch(lookup.hash);
-                    window[filled] = Candidate { level: 0, table: table as u32 };
-                    filled += 1;
-                }
-                continue;
-            }
-            if level.is_empty() {
-                continue;
-            }
-            let Some(table) = level.fences().find(lookup.user_key) else {
-                recorder.out_of_range(number as u8);
-                continue;
+                },
             };
-            if filled == WINDOW {
-                if let Some(answer) = self.probe(&window, lookup, context, recorder)? {
-                    return Ok(answer);
+            for table in first..last {
+                if number == 0 && !level.fences().contains(table, lookup.user_key) {
+                    recorder.out_of_range(0);
+                    continue;
                 }
-                filled = 0;
+                if filled == WINDOW {
+                    if let Some(answer) = self.probe(&window, lookup, context, recorder)? {
+                        return Ok(answer);
+                    }
+                    filled = 0;
+                }
+                level.filter(table).prefetch(lookup.hash);
+                window[filled] = Candidate { level: number as u8, table: table as u32 };
+                filled += 1;
             }
-            level.filter(table).prefetch(lookup.hash);
-            window[filled] = Candidate { level: number as u8, table: table as u32 };
-            filled += 1;
         }
         Ok(self.probe(&window[..filled], lookup, context, recorder)?.flatten())
     }

@@ -8,6 +8,7 @@
 //!   an entry of the directory it goes to.
 //! - Bytes that were durable stay what they were, whatever is written beside them, in the same sector too.
 
+use crate::hash::mix64;
 use crate::sync::Arc;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -409,12 +410,9 @@ fn fill_random(bytes: &mut [u8], seed: u64) {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// One step of SplitMix64 (Steele, Lea, Flood 2014).
 fn split_mix(word: u64) -> u64 {
-    let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix64(word.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 #[cfg(test)]
