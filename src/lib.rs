@@ -23,7 +23,7 @@
 //! batch.commit()?;
 //!
 //! db.flush()?; // the memtable becomes a table with a filter
-//! assert_eq!(db.get("user:3")?, None); // here the filter says no: no table is read
+//! assert_eq!(db.get("user:15")?, None); // here the filter says no: no table is read
 //! println!("{}", db.statistics());
 //! db.close()?;
 //! # Ok(())

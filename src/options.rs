@@ -31,7 +31,7 @@ pub struct Options {
     /// Refuse to open a database that exists. Default: false.
     pub error_if_exists: bool,
     /// Open without changing one byte: no lock on a read-only medium, logs are replayed into memory, writes are
-    /// refused. Default: false.
+    /// refused (`ReadOnly`), flushes and compactions included. Default: false.
     pub read_only: bool,
     /// Capacity of the block cache in bytes, shared by all keyspaces. Greater: fewer reads of hot blocks. 0: no cache.
     /// Default: 64 MiB. May change on reopen.
@@ -59,7 +59,8 @@ pub struct Options {
     /// Default: 512 MiB. At least 64 KiB. May change on reopen.
     pub max_wal_bytes: u64,
     /// The options that new keyspaces get. For the default keyspace they are stored; opening again with
-    /// `KeyspaceOptions::default()` keeps what is stored, opening with anything else replaces it.
+    /// `KeyspaceOptions::default()` keeps what is stored, opening with anything else replaces it
+    /// (and `Db::keyspace_with("default", …)` replaces it with whatever is given).
     pub keyspace: KeyspaceOptions,
 }
 

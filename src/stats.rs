@@ -13,9 +13,9 @@
 //! **Avoided bytes** = negatives × the table's mean stored block size: what the reads that did not happen would have
 //! touched. An avoided *touch* would have been a *read* only where the cache missed.
 //!
-//! Counters are always on. A reader writes only to its own thread's stripe (plain loads and stores, no lock prefix), one
+//! Counters are always on. A reader writes only to its own thread's stripe (plain loads and stores, no lock prefix; from the 256th thread on they share one), one
 //! row of eight counters per table placement, so no counter lies in a cache line that two threads write. What
-//! `cfg(siftdb_no_stats)` empties is in this file alone; it serves to measure the counters' cost in instructions.
+//! `cfg(siftdb_no_stats)` empties is in `stats/counters.rs` alone; it serves to measure the counters' cost in instructions.
 
 mod counters;
 mod read;

@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["error", "sync", "hash"],
     &["stats", "value", "clock", "entropy"],
     &["coding", "checksum", "filename", "cache", "vfs", "executor"],
-    &["key", "sketch"],
+    &["key"],
     &["iter", "batch", "record", "filter"],
     &["block", "memtable"],
     &["sstable"],

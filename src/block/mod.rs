@@ -1,7 +1,7 @@
 //! Data blocks: sorted entries, restart points, and optionally a small hash index.
 //!
 //! ```text
-//! entry *                               entries, the first and every 16th of them at a restart point
+//! entry *                               entries, the first and every 16th (`block_restart_interval`) at a restart point
 //! restart     u32 × R                   offsets of the entries at restart points: the first 0, ascending
 //! bucket      u8 × B     ┐ only with    restart number, 254 = several restarts, 255 = no key
 //! B           u16        ┘ the flag

@@ -10,6 +10,18 @@ use crate::sync::Arc;
 
 /// Operations that are committed together: after a crash all of them are there or none, across keyspaces.
 ///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let db = siftdb::Db::open(dir.path().join("db"))?;
+/// let stock = db.keyspace("stock")?;
+/// let mut batch = db.batch();
+/// batch.put("order:1", "3 apples").delete("cart:7");
+/// batch.on(&stock).require("apples", None).put("apples", "97");
+/// let seqno = batch.commit()?;
+/// # assert_eq!(seqno, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// A batch may carry requirements: then it is committed only if they all hold at that moment, with no other write in
 /// between. Later operations on a key win over earlier ones.
 #[must_use = "a batch does nothing until it is committed"]
@@ -76,7 +88,7 @@ impl WriteBatch {
         self.batch.byte_size()
     }
 
-    /// Commits. Returns the sequence number of the last operation. Safe from a crash of the process when this returns.
+    /// Commits. Returns the sequence number of the last operation (of the last write before, if the batch has none). Safe from a crash of the process when this returns.
     ///
     /// # Errors
     /// `Conflict` if a requirement does not hold, `InvalidArgument` if an operation was over the limits: nothing was

@@ -64,7 +64,11 @@ impl Default for ReadOptions {
 
 /// A database, and its default keyspace (to which it derefs). Cheap to clone; `Send`, `Sync`, `'static`.
 ///
-/// Dropping the last handle closes it silently; [`Db::close`] reports what failed.
+/// Dropping the last handle closes it silently; keyspaces, snapshots and batches are handles, too. [`Db::close`] closes it
+/// whatever is still held, and reports what failed.
+///
+/// Methods of [`Keyspace`] that are called on a `Db` (`put`, `get`, `flush`, `compact`, `tables`, `options`, …) concern the
+/// default keyspace; `Db`'s own (`sync`, `flush_all`, `snapshot`, `statistics`, `verify`, …) concern all of them.
 #[derive(Clone)]
 pub struct Db {
     keyspace: Keyspace,
@@ -108,7 +112,7 @@ impl Db {
         Builder::default()
     }
 
-    /// Opens a keyspace with its stored options, or creates it with `Options::keyspace`.
+    /// Opens a keyspace with its stored options, or creates it with the `Options::keyspace` of this opening.
     ///
     /// # Errors
     /// `InvalidArgument` for a name that is empty, longer than 255 bytes or holds a NUL.
@@ -116,7 +120,8 @@ impl Db {
         self.open_keyspace(name, None)
     }
 
-    /// Opens or creates a keyspace with these options, which are stored and hold for new memtables and tables.
+    /// Opens or creates a keyspace with these options, which are stored and hold for new memtables and tables. The default
+    /// keyspace is called "default".
     pub fn keyspace_with(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         options.validate()?;
         self.open_keyspace(name, Some(options))
@@ -196,7 +201,17 @@ impl Db {
         self.engine().logs.persisted().min(self.engine().visible.load(Ordering::Acquire))
     }
 
-    /// Returns when no flush or compaction is running or due.
+    /// [`flush`](Keyspace::flush) for all keyspaces.
+    pub fn flush_all(&self) -> Result<()> {
+        self.engine().flush(None)
+    }
+
+    /// The directory it was opened in, as given.
+    pub fn path(&self) -> &Path {
+        &self.engine().dir
+    }
+
+    /// Returns when no flush or compaction is running or due, in any keyspace.
     pub fn wait_idle(&self) -> Result<()> {
         self.engine().wait_idle()
     }
@@ -298,7 +313,7 @@ impl Keyspace {
         (*self.tree.options()).clone()
     }
 
-    /// The value of `key`.
+    /// The value of `key`. A key over the limit is simply absent.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_at(key.as_ref(), None, true)
     }
@@ -380,13 +395,13 @@ impl Keyspace {
         self.engine().commit(pending).map(|_| ())
     }
 
-    /// Writes the memtable out; what was written before the call is in tables, and durable, when this returns.
+    /// Writes this keyspace's memtable out ([`Db::flush_all`]: all of them); what was written before the call is in tables, and durable, when this returns.
     pub fn flush(&self) -> Result<()> {
         self.check()?;
         self.engine().flush(Some(self.tree.id))
     }
 
-    /// Merges everything into the last level: old versions, tombstones and the room they took are gone when this returns.
+    /// Merges everything of this keyspace into the last level: old versions, tombstones and the room they took are gone when this returns.
     pub fn compact(&self) -> Result<()> {
         self.check()?;
         self.engine().compact(&self.tree, None, None)

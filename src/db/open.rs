@@ -70,7 +70,9 @@ impl Builder {
     /// Opens the database in the directory `path`.
     ///
     /// # Errors
-    /// `Locked` if somebody has it open, `NotFound` without `create_if_missing`, `Corruption` if a file that the database
+    /// `Locked` if somebody has it open (also through a keyspace, snapshot or batch that is still held), `NotFound` without
+    /// `create_if_missing` or if the parent directory is missing, `AlreadyExists` with `error_if_exists`, `Unsupported` for
+    /// files of a later version or with a codec that is not compiled in, `Corruption` if a file that the database
     /// needs is missing or damaged (nothing is changed then), `InvalidArgument` for options out of range.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         self.options.validate()?;
@@ -79,6 +81,9 @@ impl Builder {
             if fixed { Arc::new(FixedWallClock::default()) } else { Arc::new(SystemClock::default()) }
         });
         let dir = path.as_ref();
+        if dir.as_os_str().is_empty() {
+            return Err(Error::invalid_argument("the path of the database is empty"));
+        }
         if self.options.read_only {
             open_read_only(self.options, self.fs, clock, dir)
         } else {
@@ -107,7 +112,7 @@ impl Found {
     fn list(fs: &dyn FileSystem, dir: &Path) -> Result<Self> {
         let mut found =
             Found { tables: Vec::new(), logs: Vec::new(), manifests: Vec::new(), current_temp: false, largest: 0 };
-        for name in fs.list(dir).context("list the directory", dir)? {
+        for name in fs.list(dir).map_err(|error| cannot_list(dir, error))? {
             let Some(name) = name.to_str().and_then(FileName::parse) else { continue };
             match name {
                 FileName::Table(number) => found.tables.push(number),
@@ -122,11 +127,26 @@ impl Found {
     }
 }
 
+fn no_database(dir: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no database, and none is to be created").in_file(dir)
+}
+
+fn cannot_list(dir: &Path, error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::NotADirectory => {
+            Error::invalid_argument("the path is, or leads through, a file; a database is a directory").in_file(dir)
+        }
+        std::io::ErrorKind::NotFound => no_database(dir),
+        _ => Error::io("list the directory", dir, error),
+    }
+}
+
 fn take_lock(fs: &dyn FileSystem, dir: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
     let path = FileName::Lock.in_dir(dir);
     fs.lock(&path, mode).map_err(|error| {
         if error.kind() == std::io::ErrorKind::WouldBlock {
-            let message = "the database is open already, in this process or another; close it there first";
+            let message = "the database is open already, in this process or another; close it there first (a keyspace, snapshot or \
+                           batch that is still held keeps it open)";
             Error::new(ErrorKind::Locked, message).in_file(&path)
         } else {
             Error::io("lock the database", &path, error)
@@ -134,13 +154,19 @@ fn take_lock(fs: &dyn FileSystem, dir: &Path, mode: LockMode) -> Result<Box<dyn 
     })
 }
 
+/// Before anything is written: what the path is, and whether there may be a database.
 fn make_directory(fs: &dyn FileSystem, dir: &Path, options: &Options) -> Result<()> {
-    if fs.exists(dir).context("look for", dir)? {
-        return Ok(());
+    match fs.list(dir) {
+        Ok(names) => {
+            let ours = names.iter().filter_map(|name| name.to_str().and_then(FileName::parse));
+            let database = ours.into_iter().any(|name| name != FileName::Lock);
+            return if database || options.create_if_missing { Ok(()) } else { Err(no_database(dir)) };
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(cannot_list(dir, error)),
     }
     if !options.create_if_missing {
-        let message = "there is no database and create_if_missing is off";
-        return Err(Error::new(ErrorKind::NotFound, message).in_file(dir));
+        return Err(no_database(dir));
     }
     fs.create_dir(dir).map_err(|error| {
         let operation = "create the database directory (its parent must exist and be writable)";

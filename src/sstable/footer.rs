@@ -73,7 +73,9 @@ impl Footer {
         }
         let found = checksum(checked);
         if found != expected {
-            return Err(Error::corruption(format!("footer checksum is {found:08x}, expected {expected:08x}")));
+            return Err(Error::corruption(format!(
+                "footer checksum is {found:08x}, expected {expected:08x}; restore the file from a backup"
+            )));
         }
         Self::decode_checked(Decoder::new(checked))
     }

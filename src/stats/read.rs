@@ -161,6 +161,36 @@ impl ReadStats {
     }
 }
 
+/// One line for the memtables and one for each level that was asked.
+impl std::fmt::Display for ReadStats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "memtables: {} filters said no, {} searched",
+            self.memtable_filter_negatives, self.memtables_searched
+        )?;
+        for (number, level) in self.levels.iter().enumerate().filter(|(_, level)| **level != LevelReadStats::default())
+        {
+            write!(f, "\nL{number}:")?;
+            let counts = [
+                (u64::from(level.out_of_range), "out of range"),
+                (u64::from(level.negatives), "negative"),
+                (u64::from(level.true_positives), "true positive"),
+                (u64::from(level.invisible), "invisible"),
+                (u64::from(level.false_positives), "false positive"),
+                (u64::from(level.no_filter), "no filter"),
+                (u64::from(level.block_touches), "block touches"),
+                (u64::from(level.block_reads), "block reads"),
+                (level.read_bytes, "bytes read"),
+            ];
+            let named: Vec<String> =
+                counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(" {n} {what}")).collect();
+            f.write_str(&named.join(","))?;
+        }
+        Ok(())
+    }
+}
+
 impl Recorder for ReadStats {
     fn memtable(&mut self, filter_said_no: bool) {
         if filter_said_no {
@@ -198,5 +228,24 @@ impl Recorder for ReadStats {
             level.block_reads += 1;
             level.read_bytes += u64::from(bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reads_account_shows_the_levels_it_asked() {
+        let mut stats = ReadStats::default();
+        stats.memtable(true);
+        stats.table(Placement { slot: 0, level: 0 }, Outcome::Negative);
+        stats.table(Placement { slot: 1, level: 6 }, Outcome::TruePositive);
+        stats.block(Placement { slot: 1, level: 6 }, BlockSource::Read, 4096);
+        assert_eq!(
+            stats.to_string(),
+            "memtables: 1 filters said no, 0 searched\nL0: 1 negative\nL6: 1 true positive, 1 block touches, 1 block reads, 4096 bytes read"
+        );
+        assert_eq!(stats.tables().map(|t| t.level).collect::<Vec<_>>(), [0, 6]);
     }
 }

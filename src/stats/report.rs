@@ -379,7 +379,7 @@ fn count(n: u64) -> String {
 /// A number of bytes in at most nine characters, up to a million TiB.
 fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if n < 10_000 {
+    if n < 1024 {
         return format!("{n} B");
     }
     let mut value = n as f64 / 1024.0;
@@ -411,10 +411,17 @@ impl fmt::Display for Statistics {
         )?;
         writeln!(
             f,
-            "         {} block touches a key; {} touches and {} avoided by filters",
+            "         block touches a key: {}; {} touches, {} avoided by filters",
             times(self.touches_per_get()),
             count(all.negatives),
             bytes(all.avoided_bytes as u64)
+        )?;
+        writeln!(
+            f,
+            "         {} runs out of range, {} tables without a filter, {} invisible",
+            count(all.out_of_range),
+            count(all.no_filter),
+            count(all.invisible)
         )?;
         writeln!(
             f,
@@ -439,7 +446,7 @@ impl fmt::Display for Statistics {
             )?;
         }
         for (reason, tables) in &self.filters.unusable {
-            writeln!(f, "filters  UNUSABLE in {tables} tables: {reason}")?;
+            writeln!(f, "filters  UNUSABLE, tables {tables}: {reason}")?;
         }
         writeln!(
             f,

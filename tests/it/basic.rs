@@ -92,3 +92,36 @@ fn the_handles_are_send_sync_clone_and_static() {
     assert_eq!(size_of::<siftdb::Result<Option<siftdb::Value>>>(), size_of::<Option<siftdb::Value>>());
     let _ = Options::default();
 }
+
+#[test]
+fn a_path_that_cannot_hold_a_database_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let kind = |path: &std::path::Path, options: Options| options.open(path).unwrap_err().kind();
+    let closed = || Options { create_if_missing: false, ..Default::default() };
+    let read_only = || Options { read_only: true, ..Default::default() };
+    assert_eq!(kind("".as_ref(), Options::default()), ErrorKind::InvalidArgument);
+    for options in [Options::default(), closed(), read_only()] {
+        assert_eq!(kind(&file, options.clone()), ErrorKind::InvalidArgument);
+        assert_eq!(kind(&file.join("below"), options), ErrorKind::InvalidArgument);
+    }
+    for options in [closed(), read_only()] {
+        assert_eq!(kind(&dir.path().join("missing"), options.clone()), ErrorKind::NotFound);
+        assert_eq!(kind(dir.path(), options), ErrorKind::NotFound);
+    }
+    assert_eq!(kind(&dir.path().join("missing/below"), Options::default()), ErrorKind::NotFound);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was created");
+}
+
+#[test]
+fn flush_all_writes_every_keyspaces_memtable_out() {
+    let db = open_in(&MemoryFileSystem::new(), tiny()).unwrap();
+    let other = db.keyspace("other").unwrap();
+    db.put("a", "1").unwrap();
+    other.put("b", "2").unwrap();
+    db.flush().unwrap();
+    assert_eq!((db.tables().len(), other.tables().len()), (1, 0));
+    db.flush_all().unwrap();
+    assert_eq!((db.tables().len(), other.tables().len()), (1, 1));
+}
