@@ -19,7 +19,7 @@ use crate::manifest::{Manifest, ManifestState};
 use crate::options::Options;
 use crate::sstable::Table;
 use crate::stats::{Counters, Stalls};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, OnPanic, Ordering};
 use crate::tree::{Reclaimer, Tree};
 use crate::vfs::descriptors::DescriptorCache;
 use crate::vfs::{FileLock, FileSystem};
@@ -173,6 +173,14 @@ impl Engine {
         let first = state.failure.get_or_insert_with(|| cause.clone()).clone();
         self.changed.notify_all();
         Error::background(&first)
+    }
+
+    /// Makes the database read-only if the caller's thread panics while the result lives: a change that ends halfway must
+    /// not be built upon. (Jobs are caught by the executor, which tells of it, too, but only later.)
+    pub(crate) fn latch_panics(&self) -> OnPanic<impl FnMut()> {
+        OnPanic::new(|| {
+            self.fail(&Error::new(ErrorKind::BackgroundFailure, "a thread panicked in the middle of a change"));
+        })
     }
 
     /// A named point at which a test may hold this thread.

@@ -1,6 +1,7 @@
 //! Installing what a job made: manifest first, then one exchange of the view; then what became superfluous goes.
 
 use crate::db::engine::{Engine, ManifestRoom, Obsolete};
+use crate::db::room::LogInTheMaking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::filename::{FileName, FileNumber};
 use crate::key::SeqNo;
@@ -122,6 +123,11 @@ impl Engine {
 
     /// Appends an edit to the manifest, durable when this returns; starts a new manifest when the old one has grown large.
     pub(crate) fn append_edit(&self, room: &mut ManifestRoom, edit: &VersionEdit) -> Result<()> {
+        // The state is changed before the file: what ends in between leaves them apart.
+        let _latch = self.latch_panics();
+        if let Some(cause) = &self.state.lock().failure {
+            return Err(Error::background(cause));
+        }
         let ManifestRoom { manifest, state, .. } = room;
         let Some(open) = manifest else {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
@@ -151,15 +157,11 @@ impl Engine {
             }
             room.preparing_log = true;
         }
-        let current = self.logs.current_number();
-        let result = self.create_log(current);
-        let mut room = self.manifest.lock();
-        room.preparing_log = false;
-        self.log_made.notify_all();
-        match result {
-            Ok(log) => room.prepared_log = Some(log),
+        let mut making = LogInTheMaking { engine: self, prepared: None };
+        match self.create_log(self.logs.current_number()) {
+            Ok(log) => making.prepared = Some(log),
             Err(error) => {
-                drop(room);
+                drop(making);
                 if error.kind() != ErrorKind::Closed {
                     self.fail(&error);
                 }

@@ -36,6 +36,24 @@ enum Stop {
     Debt,
 }
 
+/// Somebody is making a log: the others wait until this is dropped, however that comes about. What was made ahead is
+/// there at the same moment: a log made later must not be written before it.
+pub(crate) struct LogInTheMaking<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) prepared: Option<LogWriter>,
+}
+
+impl Drop for LogInTheMaking<'_> {
+    fn drop(&mut self) {
+        let mut room = self.engine.manifest.lock();
+        room.preparing_log = false;
+        if self.prepared.is_some() {
+            room.prepared_log = self.prepared.take();
+        }
+        self.engine.log_made.notify_all();
+    }
+}
+
 impl Engine {
     /// Makes sure that `bytes` more can be written to `keyspaces`: delays, exchanges full memtables, waits at hard limits.
     pub(crate) fn make_room(self: &Arc<Self>, writer: &mut Writer, keyspaces: &[u32], bytes: u64) -> Result<()> {
@@ -206,14 +224,13 @@ impl Engine {
             }
             room.preparing_log = true;
         }
-        let result = self.create_log(predecessor);
-        self.manifest.lock().preparing_log = false;
-        self.log_made.notify_all();
-        result
+        let _making = LogInTheMaking { engine: self, prepared: None };
+        self.create_log(predecessor)
     }
 
     /// Creates a log and names it in the manifest, both durable: a log that recovery needs cannot go missing unseen.
     pub(crate) fn create_log(&self, predecessor: Option<FileNumber>) -> Result<LogWriter> {
+        let _latch = self.latch_panics();
         let number = self.next_number();
         self.pause_point("log:numbered");
         let log = LogWriter::create(&*self.fs, &self.dir, number, 0, predecessor)?;

@@ -18,6 +18,7 @@ mod keyspaces;
 mod kill;
 mod locks;
 mod model;
+mod panics;
 mod recovery;
 mod snapshots;
 mod stalls;
