@@ -20,6 +20,7 @@ mod locks;
 mod model;
 mod panics;
 mod recovery;
+mod sizes;
 mod snapshots;
 mod stalls;
 mod support;
