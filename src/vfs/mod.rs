@@ -142,10 +142,23 @@ pub trait SyncHandle: Send + Sync + fmt::Debug {
 /// Adds operation and path to an `io::Error`.
 pub(crate) trait Context<T> {
     fn context(self, operation: &str, path: &Path) -> Result<T>;
+    /// For a file that the manifest names: if it is not there, the database is damaged, and `NotFound` would say
+    /// something else.
+    fn context_of_named(self, operation: &str, path: &Path) -> Result<T>;
 }
 
 impl<T> Context<T> for io::Result<T> {
     fn context(self, operation: &str, path: &Path) -> Result<T> {
         self.map_err(|e| Error::io(operation, path, e))
+    }
+
+    fn context_of_named(self, operation: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let message = "a file that the manifest names is missing; restore it from a backup";
+                Error::corruption(message).in_file(path)
+            }
+            _ => Error::io(operation, path, error),
+        })
     }
 }

@@ -11,6 +11,7 @@ mod conditional;
 mod corruption;
 mod crash;
 mod crash_workload;
+mod descriptors;
 mod determinism;
 mod docs;
 mod faults;
