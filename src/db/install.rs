@@ -134,6 +134,8 @@ impl Engine {
         };
         state.apply(edit)?;
         open.append(edit)?;
+        // Before files go that another process may have taken over, and before CURRENT is exchanged.
+        self.check_lock()?;
         self.work.manifest_bytes.store(open.file_bytes(), Ordering::Relaxed);
         if open.file_bytes() > MANIFEST_ROLL_BYTES && open.file_bytes() > 4 * state.snapshot().encode().len() as u64 {
             let old = open.number();

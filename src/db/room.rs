@@ -73,6 +73,7 @@ impl Engine {
         writer.unchecked_bytes += bytes;
         if writer.unchecked_bytes >= CHECK_BYTES.min(self.options.max_wal_bytes / 8) {
             writer.unchecked_bytes = 0;
+            self.check_lock().map_err(|error| self.fail(&error))?;
             self.check_memory(writer)?;
             self.check_log_bytes(writer)?;
         }

@@ -221,7 +221,7 @@ impl Engine {
         }
         if sync {
             self.pause_point("write:before_sync");
-            self.logs.sync_through(last)?;
+            self.sync_logs(last)?;
         }
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Engine {
         self.check_writable()?;
         let through = self.visible.load(Ordering::Acquire);
         let _latch = self.latch_panics();
-        self.logs.sync_through(through).map_err(|error| self.fail(&error))
+        self.sync_logs(through).map_err(|error| self.fail(&error))
     }
 }
 

@@ -67,7 +67,11 @@ pub enum LockMode {
 }
 
 /// A held lock; dropping it releases it.
-pub trait FileLock: Send + Sync + fmt::Debug {}
+pub trait FileLock: Send + Sync + fmt::Debug {
+    /// Whether the lock file still has its name. If somebody removed it, the next opener makes and locks another one, and
+    /// the lock excludes nobody any more.
+    fn still_excludes(&self) -> io::Result<bool>;
+}
 
 /// What the engine is about to do with a file, told to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
