@@ -140,30 +140,32 @@ impl Engine {
     }
 
     /// Makes the next log ready, so that no writer waits for its creation.
-    fn prepare_log(self: &Arc<Self>) {
-        if self.executor.is_inline() {
+    pub(crate) fn prepare_log(self: &Arc<Self>) {
+        if self.executor.is_inline() || self.manifest.lock().manifest.is_none() {
             return;
         }
         {
-            let mut room = self.manifest.lock();
-            if room.prepared_log.is_some() || room.preparing_log || room.manifest.is_none() {
+            let mut spare = self.spare_log.lock();
+            if spare.log.is_some() || spare.making {
                 return;
             }
-            room.preparing_log = true;
+            spare.making = true;
         }
-        let current = self.logs.current_number();
-        let result = self.create_log(current);
-        let mut room = self.manifest.lock();
-        room.preparing_log = false;
-        self.log_made.notify_all();
-        match result {
-            Ok(log) => room.prepared_log = Some(log),
-            Err(error) => {
-                drop(room);
-                if error.kind() != ErrorKind::Closed {
-                    self.fail(&error);
+        let result = self.create_log(self.logs.current_number());
+        let failure = {
+            let mut spare = self.spare_log.lock();
+            spare.making = false;
+            self.log_made.notify_all();
+            match result {
+                Ok(log) => {
+                    spare.log = Some(log);
+                    None
                 }
+                Err(error) => Some(error),
             }
+        };
+        if let Some(error) = failure.filter(|error| error.kind() != ErrorKind::Closed) {
+            self.fail(&error);
         }
     }
 
