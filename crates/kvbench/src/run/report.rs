@@ -9,7 +9,6 @@ use crate::table::grouped;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use siftdb::Statistics;
-use std::time::Duration;
 
 /// Raised when a field changes its meaning or goes; new fields do not raise it.
 const SCHEMA_VERSION: u32 = 1;
@@ -20,8 +19,6 @@ pub(super) struct Outcome {
     pub(super) workload: Workload,
     pub(super) skipped: bool,
     pub(super) threads: Tally,
-    /// Wall time.
-    pub(super) elapsed: Duration,
     /// What the engine counted meanwhile.
     pub(super) counted: Statistics,
     /// Instead of a line of figures.
@@ -30,14 +27,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     pub(super) fn new(workload: Workload) -> Outcome {
-        Outcome {
-            workload,
-            skipped: false,
-            threads: Tally::default(),
-            elapsed: Duration::ZERO,
-            counted: Statistics::default(),
-            text: None,
-        }
+        Outcome { workload, skipped: false, threads: Tally::default(), counted: Statistics::default(), text: None }
     }
 
     pub(super) fn skipped(workload: Workload) -> Outcome {
@@ -50,11 +40,11 @@ impl Outcome {
     }
 
     fn operations_per_second(&self) -> f64 {
-        self.threads.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
+        self.threads.operations as f64 / self.threads.elapsed().as_secs_f64().max(1e-9)
     }
 
     fn mib_per_second(&self) -> f64 {
-        self.threads.bytes as f64 / MIB / self.elapsed.as_secs_f64().max(1e-9)
+        self.threads.bytes as f64 / MIB / self.threads.elapsed().as_secs_f64().max(1e-9)
     }
 
     fn json(&self) -> Value {
@@ -65,7 +55,7 @@ impl Outcome {
             "operations": tally.operations,
             "found": self.workload.reads().then_some(tally.found),
             "bytes": tally.bytes,
-            "seconds": self.elapsed.as_secs_f64(),
+            "seconds": self.threads.elapsed().as_secs_f64(),
             "micros_per_operation": self.micros_per_operation(),
             "ops_per_second": self.operations_per_second(),
             "mib_per_second": self.mib_per_second(),
@@ -155,20 +145,23 @@ pub(super) fn json(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
     fn outcome(workload: Workload) -> Outcome {
         let mut latencies = Histogram::new(3).unwrap();
         for nanos in 1..=1_000 {
             latencies.record(nanos * 1_000).unwrap();
         }
+        let start = Instant::now();
         let threads = Tally {
             operations: 1_000_000,
+            span: Some((start, start + Duration::from_secs(2))),
             bytes: 116 << 20,
             found: 632_000,
             busy: Duration::from_secs(4),
             latencies: Some(latencies),
         };
-        Outcome { threads, elapsed: Duration::from_secs(2), ..Outcome::new(workload) }
+        Outcome { threads, ..Outcome::new(workload) }
     }
 
     #[test]

@@ -92,3 +92,14 @@ fn duration_ends_a_reading_workload() {
     let seconds = json(temp.path(), &args)["workloads"][1]["seconds"].as_f64().unwrap();
     assert!((1.0..10.0).contains(&seconds), "{seconds}");
 }
+
+#[test]
+fn on_one_thread_the_rate_is_the_reciprocal_of_the_time_per_operation() {
+    let temp = tempfile::tempdir().unwrap();
+    let result = json(temp.path(), &["run", "--num", "500", "--benchmarks", "fillseq,overwrite,readrandom,compact"]);
+    for workload in result["workloads"].as_array().unwrap() {
+        let (micros, rate) = (&workload["micros_per_operation"], &workload["ops_per_second"]);
+        let product = micros.as_f64().unwrap() * rate.as_f64().unwrap();
+        assert!((product / 1e6 - 1.0).abs() < 1e-6, "{workload}");
+    }
+}
