@@ -69,6 +69,7 @@ fn perform(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::WORKLOADS;
 
     #[test]
     fn an_unknown_workload_is_a_usage_error_that_lists_the_known_ones() {
@@ -76,6 +77,7 @@ mod tests {
         let Failure::Usage(message) = &failure else { panic!("{failure}") };
         for workload in Workload::ALL {
             assert!(message.contains(workload.name()), "{message}");
+            assert!(WORKLOADS.contains(&format!("  {} ", workload.name())), "{}: in the help too", workload.name());
         }
         assert_eq!(workloads(&["compact".into(), " stats".into()]).unwrap(), [Workload::Compact, Workload::Stats]);
     }
