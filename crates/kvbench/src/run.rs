@@ -21,13 +21,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if args.use_existing_db && args.common.db.is_none() {
         return Err(Failure::usage("--use-existing-db needs --db, the directory of that database"));
     }
-    let mut output = Output::new(args.common.json.as_deref())?;
+    // What can be known to fail is said before the JSON file is emptied and before anything is printed.
+    if let Some(dir) = &args.common.db {
+        database::check(args, dir)?;
+    }
+    database::options(args)?;
     let keys = RunKeys::new(args)?;
+    let mut output = Output::new(args.common.json.as_deref())?;
     let workdir = Workdir::new(args.common.db.as_deref())?;
+    let mut database = Database::open(args, workdir.path())?;
     let environment = Environment::detect(workdir.path(), args.seed, "as the workloads before left them");
     output.print(environment.to_string())?;
     output.print(keys.text(args.value_size))?;
-    let mut database = Database::open(args, workdir.path())?;
     let values = Values::new(args.seed, args.value_size as usize);
     let mut outcomes = Vec::new();
     for workload in workloads {

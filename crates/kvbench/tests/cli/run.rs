@@ -82,7 +82,20 @@ fn unknown_workloads_and_impossible_flags_end_with_status_2() {
     assert!(message.contains("\"fly\"") && message.contains("readwhilewriting"), "{message}");
     failure(temp.path(), &["run", "--use-existing-db"], 2);
     failure(temp.path(), &["run", "--num", "5", "--bloom-bits", "100"], 2);
+    #[cfg(not(feature = "zstd"))]
+    assert!(failure(temp.path(), &["run", "--compression", "zstd"], 2).contains("--features zstd"));
     assert!(is_empty(temp.path()));
+}
+
+#[test]
+fn a_run_that_cannot_start_prints_no_header_and_leaves_the_json_file_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    let (db, kept) = (temp.path().join("db"), temp.path().join("kept.json"));
+    siftdb::Db::open(&db).unwrap().close().unwrap();
+    std::fs::write(&kept, "{}").unwrap();
+    let output = output(temp.path(), &["run", "--db", db.to_str().unwrap(), "--json", kept.to_str().unwrap()]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!(std::fs::read(&kept).unwrap(), b"{}");
 }
 
 #[test]
