@@ -14,6 +14,13 @@ use siftdb::Statistics;
 const SCHEMA_VERSION: u32 = 1;
 const MIB: f64 = 1_048_576.0;
 
+const EMPTY_HINT: &str = "  no table is there and nothing was written: put fillseq or fillrandom before
+  the reads, or name a database with --db and --use-existing-db
+";
+const MEMTABLE_HINT: &str = "  all keys are still in the memtable: no table was read, no filter asked;
+  raise --num, lower --write-buffer-size, or put compact before the reads
+";
+
 /// What a workload came to.
 pub(super) struct Outcome {
     pub(super) workload: Workload,
@@ -23,15 +30,32 @@ pub(super) struct Outcome {
     pub(super) counted: Statistics,
     /// Instead of a line of figures.
     pub(super) text: Option<String>,
+    /// What a reader of the figures may not expect.
+    pub(super) hint: Option<&'static str>,
 }
 
 impl Outcome {
     pub(super) fn new(workload: Workload) -> Outcome {
-        Outcome { workload, skipped: false, threads: Tally::default(), counted: Statistics::default(), text: None }
+        Outcome {
+            workload,
+            skipped: false,
+            threads: Tally::default(),
+            counted: Statistics::default(),
+            text: None,
+            hint: None,
+        }
     }
 
     pub(super) fn skipped(workload: Workload) -> Outcome {
         Outcome { skipped: true, ..Outcome::new(workload) }
+    }
+
+    /// Figures of reads that no table and no filter had a part in are explained. `now`: the database after the workload.
+    pub(super) fn explain(&mut self, now: &Statistics) {
+        if self.workload.reads() && now.all_levels().tables == 0 {
+            let empty = now.writes.operations == 0 && self.threads.found == 0;
+            self.hint = Some(if empty { EMPTY_HINT } else { MEMTABLE_HINT });
+        }
     }
 
     /// Of one thread: threads do not make an operation shorter.
@@ -65,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// The line that is printed; with --histogram a second one.
+/// The line that is printed; with --histogram a second one, and what explains it.
 pub(super) fn line(outcome: &Outcome) -> String {
     let name = outcome.workload.name();
     if outcome.skipped {
@@ -83,10 +107,8 @@ pub(super) fn line(outcome: &Outcome) -> String {
         grouped(outcome.operations_per_second() as u64)
     );
     let line = line.trim_end();
-    match &outcome.threads.latencies {
-        Some(latencies) => format!("{line}\n{}\n", histogram_line(latencies)),
-        None => format!("{line}\n"),
-    }
+    let histogram = outcome.threads.latencies.as_ref().map(|latencies| histogram_line(latencies) + "\n");
+    format!("{line}\n{}{}", histogram.unwrap_or_default(), outcome.hint.unwrap_or_default())
 }
 
 /// Three decimals as long as they mean something.

@@ -81,6 +81,8 @@ pub(super) fn perform(
         }
         _ => outcome.threads = in_threads(workload, args, keys, values, db)?,
     }
-    outcome.counted = db.statistics().since(&before);
+    let after = db.statistics();
+    outcome.counted = after.since(&before);
+    outcome.explain(&after);
     Ok(outcome)
 }

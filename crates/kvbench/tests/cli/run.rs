@@ -117,3 +117,19 @@ fn on_one_thread_the_rate_is_the_reciprocal_of_the_time_per_operation() {
         assert!((product / 1e6 - 1.0).abs() < 1e-6, "{workload}");
     }
 }
+
+#[test]
+fn reads_that_no_filter_had_a_part_in_are_explained() {
+    let temp = tempfile::tempdir().unwrap();
+    let text = |benchmarks| stdout(&output(temp.path(), &["run", "--num", "500", "--benchmarks", benchmarks]));
+    for reads in ["readrandom", "readmissing"] {
+        let empty = text(reads);
+        assert!(empty.contains("nothing was written: put fillseq"), "{empty}");
+        assert!(empty.lines().all(|line| line.chars().count() <= 80), "{empty}");
+    }
+    let memtable = text("fillseq,readrandom");
+    assert!(memtable.contains("still in the memtable"), "{memtable}");
+    assert!(memtable.lines().all(|line| line.chars().count() <= 80), "{memtable}");
+    let tables = text("fillseq,compact,readrandom");
+    assert!(!tables.contains("memtable") && !tables.contains("nothing was written"), "{tables}");
+}
