@@ -43,7 +43,7 @@ impl Engine {
             return Err(Error::background(&cause));
         }
         let last = self.visible.load(Ordering::Acquire);
-        let prepared = room.prepared_log.take().map(|log| (log, last));
+        let prepared = self.spare_log.lock().log.take().map(|log| (log, last));
         let lengths = self.logs.close(log.into_iter().chain(prepared).collect())?;
         self.check_lock()?;
         manifest.close(&VersionEdit {

@@ -1,6 +1,6 @@
 //! What all handles of a database share.
 //!
-//! Locks, in the order in which they are taken: leadership of the write queue → `writer` → `manifest` → `state`. Readers
+//! Locks, in the order in which they are taken: leadership of the write queue → `writer` → `manifest` → `state`; `spare_log` is held with none of them. Readers
 //! take none. `state` also serializes the exchange of views.
 
 use crate::block::BlockCache;
@@ -67,9 +67,15 @@ pub(crate) struct ManifestRoom {
     /// None once closed, or opened read-only.
     pub(crate) manifest: Option<Manifest>,
     pub(crate) state: ManifestState,
-    pub(crate) prepared_log: Option<crate::wal::LogWriter>,
+}
+
+/// The log that is written next, made beforehand: behind a lock of its own, so that no writer waits for a sync that the
+/// manifest is in.
+#[derive(Default)]
+pub(crate) struct SpareLog {
+    pub(crate) log: Option<crate::wal::LogWriter>,
     /// Somebody is making a log. One at a time: logs are replayed by number, so they must be written in that order.
-    pub(crate) preparing_log: bool,
+    pub(crate) making: bool,
 }
 
 /// Counters of writes and of background work.
@@ -127,7 +133,8 @@ pub(crate) struct Engine {
     pub(crate) writer: Mutex<Writer>,
     pub(crate) logs: LogSet,
     pub(crate) manifest: Mutex<ManifestRoom>,
-    /// Signalled, with `manifest`, when a log was made, or could not be.
+    pub(crate) spare_log: Mutex<SpareLog>,
+    /// Signalled, with `spare_log`, when a log was made, or could not be.
     pub(crate) log_made: Condvar,
     pub(crate) state: Mutex<State>,
     /// Signalled whenever a job ends, a view is exchanged, or the database fails or closes.

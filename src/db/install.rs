@@ -148,16 +148,16 @@ impl Engine {
     }
 
     /// Makes the next log ready, so that no writer waits for its creation.
-    fn prepare_log(self: &Arc<Self>) {
-        if self.executor.is_inline() {
+    pub(crate) fn prepare_log(self: &Arc<Self>) {
+        if self.executor.is_inline() || self.manifest.lock().manifest.is_none() {
             return;
         }
         {
-            let mut room = self.manifest.lock();
-            if room.prepared_log.is_some() || room.preparing_log || room.manifest.is_none() {
+            let mut spare = self.spare_log.lock();
+            if spare.log.is_some() || spare.making {
                 return;
             }
-            room.preparing_log = true;
+            spare.making = true;
         }
         let mut making = LogInTheMaking { engine: self, prepared: None };
         match self.create_log(self.logs.current_number()) {

@@ -2,7 +2,7 @@
 //! Recovery never appends to a recovered file; until CURRENT is exchanged, a crash leaves what was there before.
 
 use crate::clock::{Clock, FixedWallClock, SystemClock};
-use crate::db::engine::{Engine, KeyspaceState, ManifestRoom, Pressure, State, WorkCounters};
+use crate::db::engine::{Engine, KeyspaceState, ManifestRoom, Pressure, SpareLog, State, WorkCounters};
 use crate::db::keyspace::{Db, Handle};
 use crate::db::logs::LogSet;
 use crate::db::queue::WriteQueue;
@@ -274,12 +274,8 @@ fn build_engine(
         queue: WriteQueue::default(),
         writer: Mutex::new(Writer::default()),
         logs: LogSet::default(),
-        manifest: Mutex::new(ManifestRoom {
-            manifest: None,
-            state: manifest_state,
-            prepared_log: None,
-            preparing_log: false,
-        }),
+        manifest: Mutex::new(ManifestRoom { manifest: None, state: manifest_state }),
+        spare_log: Mutex::new(SpareLog::default()),
         log_made: Condvar::new(),
         state: Mutex::new(State::default()),
         changed: Condvar::new(),

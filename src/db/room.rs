@@ -7,6 +7,7 @@
 use crate::db::engine::Engine;
 use crate::db::write::Writer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::Priority;
 use crate::filename::FileNumber;
 use crate::stats::Stalls;
 use crate::sync::{Arc, Ordering};
@@ -45,10 +46,10 @@ pub(crate) struct LogInTheMaking<'a> {
 
 impl Drop for LogInTheMaking<'_> {
     fn drop(&mut self) {
-        let mut room = self.engine.manifest.lock();
-        room.preparing_log = false;
+        let mut spare = self.engine.spare_log.lock();
+        spare.making = false;
         if self.prepared.is_some() {
-            room.prepared_log = self.prepared.take();
+            spare.log = self.prepared.take();
         }
         self.engine.log_made.notify_all();
     }
@@ -198,32 +199,67 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes on in a new log. The old one is closed by whoever syncs next.
+    /// Goes on in a new log. The old one is closed by whoever syncs next. If none is ready, one is asked for and the old
+    /// one goes on until then: making a log takes syncs, which no writer should wait for, unless the old one has become too
+    /// large.
     pub(crate) fn exchange_log(self: &Arc<Self>, writer: &mut Writer) -> Result<()> {
+        let Some(current) = &writer.log else { return Ok(()) };
         // A log that holds nothing stays: recovery stands on it that every log with a successor held something.
-        if writer.log.as_ref().is_some_and(|log| log.len() <= EMPTY_LOG_BYTES) {
+        if current.len() <= EMPTY_LOG_BYTES {
             return Ok(());
         }
-        let predecessor = writer.log.as_ref().map(LogWriter::number);
-        let log = self.next_log(predecessor).map_err(|error| self.fail(&error))?;
+        let must = self.executor.is_inline() || current.len() >= self.options.max_wal_bytes / 2;
+        let spare = self.spare_log.lock().log.take();
+        let log = match spare {
+            Some(log) => log,
+            None if must => self.next_log(Some(current.number())).map_err(|error| self.fail(&error))?,
+            None => {
+                self.request_log();
+                return Ok(());
+            }
+        };
         let old = writer.log.take().map(|old| (old, writer.last_seqno));
         let switched = self.logs.switch_to(&log, old);
         writer.log = Some(log);
         switched.map_err(|error| self.fail(&error))
     }
 
+    /// Has the next log made in the background.
+    fn request_log(self: &Arc<Self>) {
+        {
+            let spare = self.spare_log.lock();
+            if spare.making || spare.log.is_some() {
+                return;
+            }
+        }
+        self.state.lock().jobs += 1;
+        let engine = Arc::clone(self);
+        let job = move || {
+            engine.prepare_log();
+            engine.end_plain_job();
+        };
+        if !self.executor.spawn(Priority::High, Box::new(job)) {
+            self.end_plain_job();
+        }
+    }
+
+    fn end_plain_job(&self) {
+        self.state.lock().jobs -= 1;
+        self.changed.notify_all();
+    }
+
     /// The prepared log, or a new one. One that is being made is waited for: it has a lower number than one made now, and
     /// would be written after it.
     fn next_log(&self, predecessor: Option<FileNumber>) -> Result<LogWriter> {
         {
-            let mut room = self.manifest.lock();
-            while room.preparing_log {
-                self.log_made.wait(&mut room);
+            let mut spare = self.spare_log.lock();
+            while spare.making {
+                self.log_made.wait(&mut spare);
             }
-            if let Some(log) = room.prepared_log.take() {
+            if let Some(log) = spare.log.take() {
                 return Ok(log);
             }
-            room.preparing_log = true;
+            spare.making = true;
         }
         let _making = LogInTheMaking { engine: self, prepared: None };
         self.create_log(predecessor)

@@ -80,7 +80,7 @@ impl fmt::Display for Environment {
         }
         writeln!(f, "machine      {:.50} × {}", self.cpu, self.cpus)?;
         writeln!(f, "             {:.28}, memory {memory}, files on {:.15}", self.kernel, self.file_system)?;
-        writeln!(f, "caches       {}", self.cache_state)
+        writeln!(f, "caches       {}", self.cache_state.replace("; ", ";\n             "))
     }
 }
 

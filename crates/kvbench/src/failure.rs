@@ -38,6 +38,17 @@ impl Failure {
         Failure::failed(format!("cannot {operation} {}: {source}; {hint}", path.display()))
     }
 
+    /// The same for a file that the user named as input: that it is not there, or is no file, is a wrong call.
+    pub(crate) fn input(operation: &str, path: &Path, source: &io::Error) -> Self {
+        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+        match Self::io(operation, path, source) {
+            Failure::Failed(message) if matches!(source.kind(), NotFound | NotADirectory | IsADirectory) => {
+                Failure::Usage(message)
+            }
+            other => other,
+        }
+    }
+
     /// An error of the engine, with what to do about it, for the database in `dir`.
     pub(crate) fn engine(error: &siftdb::Error, dir: &Path) -> Self {
         let dir = dir.display();

@@ -49,7 +49,7 @@ impl KeyFile {
             outcome.map_err(|e| Failure::failed(format!("cannot read keys from standard input: {e}")))?;
             ("standard input".to_owned(), bytes)
         } else {
-            let bytes = std::fs::read(path).map_err(|e| Failure::io("read keys from", path, &e))?;
+            let bytes = std::fs::read(path).map_err(|e| Failure::input("read keys from", path, &e))?;
             (path.display().to_string(), bytes)
         };
         Self::parse(source, &bytes, limit.unwrap_or(u64::MAX))

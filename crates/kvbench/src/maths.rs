@@ -24,6 +24,7 @@ pub(crate) fn wilson(hits: u64, trials: u64) -> Option<(f64, f64)> {
 pub(crate) enum Verdict {
     Ok,
     TooHigh,
+    FewData,
     NoData,
 }
 
@@ -32,6 +33,7 @@ impl Verdict {
         match self {
             Verdict::Ok => "ok",
             Verdict::TooHigh => "too high",
+            Verdict::FewData => "few data",
             Verdict::NoData => "no data",
         }
     }
@@ -40,8 +42,8 @@ impl Verdict {
 /// Fewer expected false positives than this cannot clear a filter; they can still convict it.
 const ENOUGH: f64 = 5.0;
 
-/// Too high: the whole 95 % interval lies above the expected rate. No data: no probe of an absent key, or too few for
-/// five false positives to be expected, and not too high.
+/// Too high: the whole 95 % interval lies above the expected rate. Few data: not too high, but fewer than five false
+/// positives were to be expected. No data: no filter was asked about an absent key.
 pub(crate) fn verdict(hits: u64, trials: u64, expected: Option<f64>) -> Verdict {
     let (Some((low, _)), Some(expected)) = (wilson(hits, trials), expected) else {
         return Verdict::NoData;
@@ -49,7 +51,7 @@ pub(crate) fn verdict(hits: u64, trials: u64, expected: Option<f64>) -> Verdict 
     if low > expected {
         Verdict::TooHigh
     } else if trials as f64 * expected < ENOUGH {
-        Verdict::NoData
+        Verdict::FewData
     } else {
         Verdict::Ok
     }
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(verdict(1_200, 100_000, Some(0.00963)), Verdict::TooHigh);
         assert_eq!(verdict(0, 100_000, Some(0.00963)), Verdict::Ok);
         assert_eq!(verdict(0, 0, Some(0.01)), Verdict::NoData);
-        assert_eq!(verdict(0, 100, Some(0.01)), Verdict::NoData);
+        assert_eq!(verdict(0, 100, Some(0.01)), Verdict::FewData);
         assert_eq!(verdict(20, 100, Some(0.01)), Verdict::TooHigh);
         assert_eq!(verdict(5, 100, None), Verdict::NoData);
     }

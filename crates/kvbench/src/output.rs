@@ -63,9 +63,10 @@ pub(crate) fn command_line() -> Vec<String> {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
-/// A bar for `total` steps; nothing is drawn where standard error is no terminal.
+/// A bar for `total` steps, as wide as the terminal; nothing is drawn where standard error is no terminal. A longer
+/// name is cut, so that 60 columns leave room for a bar, and a line never wraps.
 pub(crate) fn progress(what: impl Into<String>, total: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:28} {wide_bar} {percent:>3} % {eta:>4}");
+    let style = ProgressStyle::with_template("{msg:28!} {wide_bar} {percent:>3} % {eta:>4}");
     let bar = ProgressBar::new(total).with_message(what.into());
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar

@@ -14,7 +14,7 @@ use crate::keys::{KeyClass, KeySet};
 use crate::output::{Output, PROGRESS_STEP, command_line, progress};
 use crate::table::bytes;
 use crate::values::Values;
-use crate::workdir::{Contents, Workdir, contents};
+use crate::workdir::{Workdir, room_for};
 use siftdb::{Db, KeyspaceOptions, Options, Statistics};
 use std::path::Path;
 use std::time::Instant;
@@ -53,8 +53,13 @@ struct ClassResult {
 }
 
 pub(crate) fn run(args: &ReadampArgs) -> Result<()> {
-    let mut output = Output::new(args.common.json.as_deref())?;
+    let filters = distinct(&args.filters);
+    // What can be known to fail is said before the JSON file is emptied and before anything is printed.
+    if let Some(dir) = &args.common.db {
+        room_for(dir, &filters.iter().map(|filter| dir.join(filter.directory())).collect::<Vec<_>>())?;
+    }
     let keys = key_set(args)?;
+    let mut output = Output::new(args.common.json.as_deref())?;
     let workdir = Workdir::new(args.common.db.as_deref())?;
     let data_bytes = data_bytes(&keys, args.value_size);
     let geometry = Geometry::of(data_bytes);
@@ -62,7 +67,7 @@ pub(crate) fn run(args: &ReadampArgs) -> Result<()> {
     output.print(environment.to_string())?;
     output.print(report::keys_text(&keys, args))?;
     let mut settings = Vec::new();
-    for filter in distinct(&args.filters) {
+    for filter in filters {
         let dir = workdir.path().join(filter.directory());
         settings.push(measure(filter, &dir, &keys, geometry, args)?);
     }
@@ -99,7 +104,11 @@ fn data_bytes(keys: &KeySet, value_size: u32) -> u64 {
 
 fn cache_state(data_bytes: u64) -> String {
     let fits = if data_bytes < CACHE_BYTES { "fits" } else { "larger" };
-    format!("warm: each key read once; {} cache, {} data ({fits})", bytes(CACHE_BYTES), bytes(data_bytes))
+    format!(
+        "warm: each loaded key read once before the measured reads; {} cache, {} data ({fits})",
+        bytes(CACHE_BYTES),
+        bytes(data_bytes)
+    )
 }
 
 impl Geometry {
@@ -137,12 +146,6 @@ fn measure(
     geometry: Geometry,
     args: &ReadampArgs,
 ) -> Result<SettingResult> {
-    if contents(dir)? == Contents::Database {
-        return Err(Failure::failed(format!(
-            "{} holds a database already: choose another directory with --db, or remove it",
-            dir.display()
-        )));
-    }
     if let Some(parent) = dir.parent() {
         std::fs::create_dir_all(parent).map_err(|e| Failure::io("create directory", parent, &e))?;
     }
@@ -249,8 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_state_fits_its_line() {
-        assert!(cache_state(1_000 << 30).len() + "caches       ".len() <= 80);
+    fn the_cache_state_fits_its_lines() {
+        let widest = cache_state(1_000 << 30).split("; ").map(str::len).max();
+        assert!(widest.unwrap() + "caches       ".len() <= 80);
         assert!(cache_state(1).contains("(fits)") && cache_state(CACHE_BYTES).contains("(larger)"));
     }
 

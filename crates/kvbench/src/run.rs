@@ -21,13 +21,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if args.use_existing_db && args.common.db.is_none() {
         return Err(Failure::usage("--use-existing-db needs --db, the directory of that database"));
     }
-    let mut output = Output::new(args.common.json.as_deref())?;
+    // What can be known to fail is said before the JSON file is emptied and before anything is printed.
+    if let Some(dir) = &args.common.db {
+        database::check(args, dir)?;
+    }
+    database::options(args)?;
     let keys = RunKeys::new(args)?;
+    let mut output = Output::new(args.common.json.as_deref())?;
     let workdir = Workdir::new(args.common.db.as_deref())?;
+    let mut database = Database::open(args, workdir.path())?;
     let environment = Environment::detect(workdir.path(), args.seed, "as the workloads before left them");
     output.print(environment.to_string())?;
     output.print(keys.text(args.value_size))?;
-    let mut database = Database::open(args, workdir.path())?;
     let values = Values::new(args.seed, args.value_size as usize);
     let mut outcomes = Vec::new();
     for workload in workloads {
@@ -69,6 +74,7 @@ fn perform(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::WORKLOADS;
 
     #[test]
     fn an_unknown_workload_is_a_usage_error_that_lists_the_known_ones() {
@@ -76,6 +82,7 @@ mod tests {
         let Failure::Usage(message) = &failure else { panic!("{failure}") };
         for workload in Workload::ALL {
             assert!(message.contains(workload.name()), "{message}");
+            assert!(WORKLOADS.contains(&format!("  {} ", workload.name())), "{}: in the help too", workload.name());
         }
         assert_eq!(workloads(&["compact".into(), " stats".into()]).unwrap(), [Workload::Compact, Workload::Stats]);
     }

@@ -45,9 +45,11 @@ pub(crate) fn contents(dir: &Path) -> Result<Contents> {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Contents::Nothing),
         Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+            // It may be a directory above that is none.
+            let file = dir.ancestors().find(|path| path.exists()).unwrap_or(dir);
             return Err(Failure::failed(format!(
                 "{} is a file; a database is a directory: choose another path with --db",
-                dir.display()
+                file.display()
             )));
         }
         Err(e) => return Err(Failure::io("read directory", dir, &e)),
@@ -62,6 +64,34 @@ pub(crate) fn contents(dir: &Path) -> Result<Contents> {
         "{} holds files but no siftdb database (no file CURRENT): choose another directory with --db",
         dir.display()
     )))
+}
+
+/// The same look at a directory that is to hold several databases, the given ones among them: each must be new, and what
+/// else is there must be databases too.
+pub(crate) fn room_for(parent: &Path, databases: &[PathBuf]) -> Result<()> {
+    let used = |dir: &Path| {
+        Failure::failed(format!(
+            "{} holds a database already: choose another directory with --db, or remove it",
+            dir.display()
+        ))
+    };
+    for dir in databases {
+        if parent.is_dir() && contents(dir)? == Contents::Database {
+            return Err(used(dir));
+        }
+    }
+    if holds_databases_only(parent) {
+        return Ok(());
+    }
+    match contents(parent)? {
+        Contents::Nothing => Ok(()),
+        Contents::Database => Err(used(parent)),
+    }
+}
+
+fn holds_databases_only(dir: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else { return false };
+    entries.flatten().all(|entry| entry.path().join("CURRENT").exists())
 }
 
 static INTERRUPTED: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -117,9 +147,29 @@ mod tests {
         let file = dir.path().join("letter.txt");
         std::fs::write(&file, "x").unwrap();
         assert!(contents(&file).unwrap_err().to_string().contains("is a file"));
+        let below = contents(&file.join("sub/db")).unwrap_err().to_string();
+        assert!(below.contains("letter.txt is a file"), "{below}");
         assert!(contents(dir.path()).unwrap_err().to_string().contains("no siftdb database"));
         std::fs::write(dir.path().join("CURRENT"), "").unwrap();
         assert_eq!(contents(dir.path()).unwrap(), Contents::Database);
+    }
+
+    #[test]
+    fn several_databases_go_beside_others_but_not_into_foreign_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = dir.path().join("dbs");
+        let database = |name: &str| vec![parent.join(name)];
+        room_for(&parent, &database("none")).unwrap();
+        std::fs::create_dir_all(parent.join("none")).unwrap();
+        std::fs::write(parent.join("none/CURRENT"), "").unwrap();
+        room_for(&parent, &database("bloom-9")).unwrap();
+        let message = room_for(&parent, &database("none")).unwrap_err().to_string();
+        assert!(message.contains("none holds a database already"), "{message}");
+        let message = room_for(&parent.join("none"), &database("none/none")).unwrap_err().to_string();
+        assert!(message.contains("none holds a database already"), "{message}");
+        std::fs::write(parent.join("letter"), "x").unwrap();
+        let message = room_for(&parent, &database("bloom-9")).unwrap_err().to_string();
+        assert!(message.contains("dbs holds files but no siftdb database"), "{message}");
     }
 
     #[test]

@@ -17,20 +17,9 @@ impl Database {
     /// Creates the database in `dir`, or opens the one there if --use-existing-db says so. Only what this run has
     /// created is ever removed by it.
     pub(super) fn open(args: &RunArgs, dir: &Path) -> Result<Database> {
-        match (contents(dir)?, args.use_existing_db) {
-            (Contents::Nothing, true) => Err(Failure::failed(format!(
-                "no database in {}: check --db, or leave out --use-existing-db to create one",
-                dir.display()
-            ))),
-            (Contents::Database, false) => Err(Failure::failed(format!(
-                "{} holds a database already: add --use-existing-db to use it, choose another directory, or remove it",
-                dir.display()
-            ))),
-            _ => {
-                let db = options(args)?.open(dir).map_err(|error| Failure::engine(&error, dir))?;
-                Ok(Database { dir: dir.to_owned(), db: Some(db), fresh: true })
-            }
-        }
+        check(args, dir)?;
+        let db = options(args)?.open(dir).map_err(|error| Failure::engine(&error, dir))?;
+        Ok(Database { dir: dir.to_owned(), db: Some(db), fresh: true })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -62,6 +51,21 @@ impl Database {
     }
 }
 
+/// Whether `dir` is what --use-existing-db, or its absence, says it is.
+pub(super) fn check(args: &RunArgs, dir: &Path) -> Result<()> {
+    match (contents(dir)?, args.use_existing_db) {
+        (Contents::Nothing, true) => Err(Failure::failed(format!(
+            "no database in {}: check --db, or leave out --use-existing-db to create one",
+            dir.display()
+        ))),
+        (Contents::Database, false) => Err(Failure::failed(format!(
+            "{} holds a database already: add --use-existing-db to use it, choose another directory, or remove it",
+            dir.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Removes what is in `dir`, not `dir`: it may be a mount point, or somebody else's to remove.
 fn empty(dir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
@@ -75,7 +79,7 @@ fn empty(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn options(args: &RunArgs) -> Result<Options> {
+pub(super) fn options(args: &RunArgs) -> Result<Options> {
     let mut options = Options { create_if_missing: !args.use_existing_db, ..Default::default() };
     options.cache_bytes = args.cache_size.unwrap_or(options.cache_bytes);
     let keyspace = &mut options.keyspace;
@@ -83,6 +87,11 @@ fn options(args: &RunArgs) -> Result<Options> {
     keyspace.memtable_bytes = args.write_buffer_size.unwrap_or(keyspace.memtable_bytes);
     keyspace.filter = filter(args.bloom_bits)?;
     if let Some(codec) = args.compression {
+        if codec == Codec::Zstd && !cfg!(feature = "zstd") {
+            return Err(Failure::usage(
+                "this kvbench was built without zstd: build it with --features zstd, or choose --compression lz4",
+            ));
+        }
         keyspace.compression.fill(match codec {
             Codec::None => Compression::None,
             Codec::Lz4 => Compression::Lz4,

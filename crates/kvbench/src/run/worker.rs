@@ -21,8 +21,11 @@ pub(super) struct Tally {
     /// Key and value bytes written, or found.
     pub(super) bytes: u64,
     pub(super) found: u64,
-    /// Σ over the threads of the time each took.
+    /// Σ over the threads of the time each took, from its first operation to its last.
     pub(super) busy: Duration,
+    /// When the first operation of any thread began, and when the last one ended: starting threads, waiting for them
+    /// and clearing the progress bar are not the engine's work.
+    pub(super) span: Option<(Instant, Instant)>,
     /// Nanoseconds of each read, or of each batch written; if asked for.
     pub(super) latencies: Option<Histogram<u64>>,
 }
@@ -41,11 +44,27 @@ impl Tally {
         }
     }
 
+    /// From the first operation to the last; of one thread exactly `busy`.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.span.map_or(Duration::ZERO, |(first, last)| last - first)
+    }
+
+    /// Counts a thread's work as from `start` until now.
+    pub(super) fn worked_since(&mut self, start: Instant) {
+        let end = Instant::now();
+        self.busy = end - start;
+        self.span = Some((start, end));
+    }
+
     fn merge(&mut self, other: Tally) {
         self.operations += other.operations;
         self.bytes += other.bytes;
         self.found += other.found;
         self.busy += other.busy;
+        self.span = match (self.span, other.span) {
+            (Some(ours), Some(theirs)) => Some((ours.0.min(theirs.0), ours.1.max(theirs.1))),
+            (ours, theirs) => ours.or(theirs),
+        };
         self.latencies = match (self.latencies.take(), other.latencies) {
             (Some(mut ours), Some(theirs)) => {
                 ours += theirs;
@@ -139,7 +158,7 @@ impl Worker<'_> {
                 reported = self.tally.operations;
             }
         }
-        self.tally.busy = start.elapsed();
+        self.tally.worked_since(start);
         Ok(self.tally)
     }
 
@@ -216,6 +235,18 @@ mod tests {
         assert_eq!((total.operations, total.found, total.bytes), (4, 2, 20));
         let latencies = total.latencies.unwrap();
         assert!(latencies.len() == 2 && latencies.max() >= 3_000_000_000, "long latencies are not cut");
+    }
+
+    #[test]
+    fn the_span_of_several_threads_is_from_the_first_operation_to_the_last() {
+        let start = Instant::now();
+        let after = |millis| start + Duration::from_millis(millis);
+        let mut total = Tally::default();
+        for span in [(after(10), after(30)), (after(0), after(20)), (after(15), after(25))] {
+            total.merge(Tally { span: Some(span), busy: span.1 - span.0, ..Default::default() });
+        }
+        assert_eq!((total.elapsed(), total.busy), (Duration::from_millis(30), Duration::from_millis(50)));
+        assert_eq!(Tally::default().elapsed(), Duration::ZERO);
     }
 
     #[test]

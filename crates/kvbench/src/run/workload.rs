@@ -70,18 +70,19 @@ pub(super) fn perform(
     db: &Db,
 ) -> siftdb::Result<Outcome> {
     let before = db.statistics();
-    let start = Instant::now();
     let mut outcome = Outcome::new(workload);
     match workload {
         Workload::Stats => outcome.text = Some(db.statistics().to_string()),
         Workload::Compact => {
+            let start = Instant::now();
             db.compact()?;
             outcome.threads.operations = 1;
-            outcome.threads.busy = start.elapsed();
+            outcome.threads.worked_since(start);
         }
         _ => outcome.threads = in_threads(workload, args, keys, values, db)?,
     }
-    outcome.elapsed = start.elapsed();
-    outcome.counted = db.statistics().since(&before);
+    let after = db.statistics();
+    outcome.counted = after.since(&before);
+    outcome.explain(&after);
     Ok(outcome)
 }

@@ -82,8 +82,11 @@ fn empty_and_missing_files_are_clear_failures() {
     let temp = tempfile::tempdir().unwrap();
     let path = file(temp.path(), b"\n\n");
     assert!(failure(temp.path(), &["--keys-from", path.to_str().unwrap()], 2).contains("no keys in"));
-    let message = failure(temp.path(), &["run", "--keys-from", "/no/such/file"], 1);
-    assert!(message.contains("/no/such/file") && message.contains("check the path"), "{message}");
+    for command in ["run", "readamp"] {
+        let message = failure(temp.path(), &[command, "--keys-from", "/no/such/file"], 2);
+        assert!(message.contains("/no/such/file") && message.contains("check the path"), "{message}");
+        failure(temp.path(), &[command, "--keys-from", "/"], 2);
+    }
 }
 
 #[test]

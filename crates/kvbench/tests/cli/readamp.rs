@@ -101,7 +101,11 @@ fn wrong_paths_are_named_with_what_to_do() {
     let file = temp.path().join("file");
     std::fs::write(&file, "x").unwrap();
     let message = failure(temp.path(), &["--num", "10", "--db", file.to_str().unwrap()], 1);
-    assert!(message.contains("file") && !message.contains("panicked"), "{message}");
+    assert!(message.contains("file is a file"), "{message}");
+    let temp_path = temp.path().to_str().unwrap();
+    let foreign = output(temp.path(), &["--num", "10", "--db", temp_path]);
+    assert_eq!((foreign.status.code(), foreign.stdout.len()), (Some(1), 0), "said before anything is printed");
+    assert!(stderr(&foreign).contains("no siftdb database"), "{}", stderr(&foreign));
     let message = failure(temp.path(), &["--num", "10", "--json", "/no/such/dir/x.json"], 1);
     assert!(message.contains("/no/such/dir/x.json") && message.contains("check the path"), "{message}");
     kvbench(&temp.path().join("none"), &["--num", "10"]).assert().failure().code(1);

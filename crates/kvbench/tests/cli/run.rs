@@ -11,7 +11,8 @@ fn every_workload_prints_its_line_and_nothing_stays() {
         assert!(text.lines().any(|line| line.starts_with(&format!("{name:<16} :"))), "{name} in\n{text}");
     }
     assert!(text.contains("p99.9"), "{text}");
-    assert!(text.contains("(0 of 2000 found)"), "readmissing finds nothing:\n{text}");
+    let missing = text.lines().find(|line| line.starts_with("readmissing")).unwrap();
+    assert!(missing.ends_with(" none found"), "{missing}");
     assert!(is_empty(temp.path()));
 }
 
@@ -82,7 +83,20 @@ fn unknown_workloads_and_impossible_flags_end_with_status_2() {
     assert!(message.contains("\"fly\"") && message.contains("readwhilewriting"), "{message}");
     failure(temp.path(), &["run", "--use-existing-db"], 2);
     failure(temp.path(), &["run", "--num", "5", "--bloom-bits", "100"], 2);
+    #[cfg(not(feature = "zstd"))]
+    assert!(failure(temp.path(), &["run", "--compression", "zstd"], 2).contains("--features zstd"));
     assert!(is_empty(temp.path()));
+}
+
+#[test]
+fn a_run_that_cannot_start_prints_no_header_and_leaves_the_json_file_alone() {
+    let temp = tempfile::tempdir().unwrap();
+    let (db, kept) = (temp.path().join("db"), temp.path().join("kept.json"));
+    siftdb::Db::open(&db).unwrap().close().unwrap();
+    std::fs::write(&kept, "{}").unwrap();
+    let output = output(temp.path(), &["run", "--db", db.to_str().unwrap(), "--json", kept.to_str().unwrap()]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!(std::fs::read(&kept).unwrap(), b"{}");
 }
 
 #[test]
@@ -91,4 +105,31 @@ fn duration_ends_a_reading_workload() {
     let args = ["run", "--num", "100", "--duration", "1", "--benchmarks", "fillseq,readwhilewriting"];
     let seconds = json(temp.path(), &args)["workloads"][1]["seconds"].as_f64().unwrap();
     assert!((1.0..10.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn on_one_thread_the_rate_is_the_reciprocal_of_the_time_per_operation() {
+    let temp = tempfile::tempdir().unwrap();
+    let result = json(temp.path(), &["run", "--num", "500", "--benchmarks", "fillseq,overwrite,readrandom,compact"]);
+    for workload in result["workloads"].as_array().unwrap() {
+        let (micros, rate) = (&workload["micros_per_operation"], &workload["ops_per_second"]);
+        let product = micros.as_f64().unwrap() * rate.as_f64().unwrap();
+        assert!((product / 1e6 - 1.0).abs() < 1e-6, "{workload}");
+    }
+}
+
+#[test]
+fn reads_that_no_filter_had_a_part_in_are_explained() {
+    let temp = tempfile::tempdir().unwrap();
+    let text = |benchmarks| stdout(&output(temp.path(), &["run", "--num", "500", "--benchmarks", benchmarks]));
+    for reads in ["readrandom", "readmissing"] {
+        let empty = text(reads);
+        assert!(empty.contains("nothing was written: put fillseq"), "{empty}");
+        assert!(empty.lines().all(|line| line.chars().count() <= 80), "{empty}");
+    }
+    let memtable = text("fillseq,readrandom");
+    assert!(memtable.contains("still in the memtable"), "{memtable}");
+    assert!(memtable.lines().all(|line| line.chars().count() <= 80), "{memtable}");
+    let tables = text("fillseq,compact,readrandom");
+    assert!(!tables.contains("memtable") && !tables.contains("nothing was written"), "{tables}");
 }
