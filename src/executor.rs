@@ -203,6 +203,13 @@ impl Executor {
         self.wait_for_others();
     }
 
+    /// Whether the caller is a job.
+    pub(crate) fn is_running_here(&self) -> bool {
+        let me = current().id();
+        let state = self.shared.state.lock();
+        state.workers.contains(&me) || state.runner == Some(me)
+    }
+
     /// For those who found the threads in somebody else's hands. A job must not wait for another that may be here,
     /// too, waiting for this one.
     fn wait_for_others(&self) {

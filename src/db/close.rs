@@ -5,6 +5,16 @@ use crate::error::{Error, Result};
 use crate::sync::{Arc, Ordering};
 use crate::version::edit::VersionEdit;
 
+/// Tells the others who close that it has come to its end, whatever that is.
+struct Ended<'a>(&'a Engine);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
 impl Engine {
     /// Closes the database; a second call does nothing. Reports the first failure, an earlier one of the background
     /// included. In a forked child nothing happens: files, threads and lock are the parent's.
@@ -15,11 +25,17 @@ impl Engine {
         {
             let mut state = self.state.lock();
             if state.closing {
+                // Whoever closes may open again when it returns, though somebody else does the closing. A job must not
+                // wait for it: the closing waits for the job.
+                while !state.ended && !self.executor.is_running_here() {
+                    self.changed.wait(&mut state);
+                }
                 return Ok(());
             }
             state.closing = true;
             self.changed.notify_all();
         }
+        let _ended = Ended(self);
         // Running jobs see `closing` and stop; what they did not finish is still in the log.
         self.executor.shutdown();
         let result = self.exclusively(|writer| {
@@ -31,7 +47,6 @@ impl Engine {
         self.closed.store(true, Ordering::Release);
         self.collect_garbage();
         *self.lock.lock() = None;
-        self.changed.notify_all();
         result
     }
 

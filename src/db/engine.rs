@@ -57,6 +57,8 @@ pub(crate) struct State {
     /// The failure that made the database read-only.
     pub(crate) failure: Option<Error>,
     pub(crate) closing: bool,
+    /// Closing has come to its end, and the lock is free.
+    pub(crate) ended: bool,
     pub(crate) jobs: usize,
     /// A compaction that takes everything into account is waiting or running.
     pub(crate) manual: usize,
