@@ -13,6 +13,28 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
+/// Does `then` if the thread begins to panic while this lives. Locks here are not poisoned, so whoever leaves something
+/// half done says what that means.
+pub(crate) struct OnPanic<F: FnMut()> {
+    /// A destructor that runs because of another panic is none of ours.
+    before: bool,
+    then: F,
+}
+
+impl<F: FnMut()> OnPanic<F> {
+    pub(crate) fn new(then: F) -> Self {
+        OnPanic { before: std::thread::panicking(), then }
+    }
+}
+
+impl<F: FnMut()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        if !self.before && std::thread::panicking() {
+            (self.then)();
+        }
+    }
+}
+
 /// Named points at which a test may hold a thread, to bring about one schedule. Nothing in ordinary builds.
 #[cfg(any(test, feature = "internals"))]
 pub mod pause {

@@ -128,7 +128,7 @@ pub(crate) fn open_stored(stored: SharedBytes) -> Result<SharedBytes> {
 /// Reads exactly `len` bytes; the caller has checked `len` against the file's length.
 pub(crate) fn read_exact(file: &dyn RandomAccessFile, path: &Path, offset: u64, len: usize) -> Result<SharedBytes> {
     filled(len, |buffer| {
-        let read = file.read_at(buffer, offset).context("read", path)?;
+        let read = file.read_at(buffer, offset).context_of_named("read", path)?;
         if read == len {
             return Ok(());
         }

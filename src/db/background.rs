@@ -195,7 +195,7 @@ impl Engine {
             MergingIterator::new(memtables.iter().map(|m| MemtableIter::new(Arc::clone(m))).collect::<Vec<_>>());
         let built = self.build(&tree.options(), 0, &snapshots, &mut input, &mut |_| true)?;
         // Log before table: else a power cut could keep one keyspace's half of a batch and lose the other's.
-        self.logs.sync_through(last)?;
+        self.sync_logs(last)?;
         self.pause_point("flush:before_install");
         // Counted before it is visible: whoever waited for the flush finds it counted.
         self.work.flushes.fetch_add(1, Ordering::Relaxed);

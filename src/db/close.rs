@@ -45,6 +45,7 @@ impl Engine {
         let last = self.visible.load(Ordering::Acquire);
         let prepared = self.spare_log.lock().log.take().map(|log| (log, last));
         let lengths = self.logs.close(log.into_iter().chain(prepared).collect())?;
+        self.check_lock()?;
         manifest.close(&VersionEdit {
             next_file_number: Some(self.next_file.load(Ordering::Relaxed)),
             last_seqno: Some(last),

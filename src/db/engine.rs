@@ -13,13 +13,14 @@ use crate::db::write::Writer;
 use crate::entropy::Entropy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::filename::FileNumber;
+use crate::filename::{FileName, FileNumber};
 use crate::hash::HashKey;
+use crate::key::SeqNo;
 use crate::manifest::{Manifest, ManifestState};
 use crate::options::Options;
 use crate::sstable::Table;
 use crate::stats::{Counters, Stalls};
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, OnPanic, Ordering};
 use crate::tree::{Reclaimer, Tree};
 use crate::vfs::descriptors::DescriptorCache;
 use crate::vfs::{FileLock, FileSystem};
@@ -180,6 +181,36 @@ impl Engine {
         let first = state.failure.get_or_insert_with(|| cause.clone()).clone();
         self.changed.notify_all();
         Error::background(&first)
+    }
+
+    /// Makes the database read-only if the caller's thread panics while the result lives: a change that ends halfway must
+    /// not be built upon. (Jobs are caught by the executor, which tells of it, too, but only later.)
+    pub(crate) fn latch_panics(&self) -> OnPanic<impl FnMut()> {
+        OnPanic::new(|| {
+            self.fail(&Error::new(ErrorKind::BackgroundFailure, "a thread panicked in the middle of a change"));
+        })
+    }
+
+    /// Whether the database is still this process's own. Whoever removes LOCK by hand lets another process in, which
+    /// recovers what was written so far and nothing that comes later. So this is asked *after* a write became durable
+    /// and before it is acknowledged: if it still holds, the other one will find the write.
+    pub(crate) fn check_lock(&self) -> Result<()> {
+        let lock = self.lock.lock();
+        let path = FileName::Lock.in_dir(&self.dir);
+        match lock.as_ref().map_or(Ok(true), |lock| lock.still_excludes()) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let message = "the lock file was removed or replaced: somebody else may have opened the database";
+                Err(Error::new(ErrorKind::Locked, message).in_file(&path))
+            }
+            Err(error) => Err(Error::io("look at the lock", &path, error)),
+        }
+    }
+
+    /// Everything up to `seqno` is durable, and whoever opens the database next will find it, when this returns.
+    pub(crate) fn sync_logs(&self, seqno: SeqNo) -> Result<()> {
+        self.logs.sync_through(seqno)?;
+        self.check_lock()
     }
 
     /// A named point at which a test may hold this thread.

@@ -1,6 +1,7 @@
 //! Installing what a job made: manifest first, then one exchange of the view; then what became superfluous goes.
 
 use crate::db::engine::{Engine, ManifestRoom, Obsolete};
+use crate::db::room::LogInTheMaking;
 use crate::error::{Error, ErrorKind, Result};
 use crate::filename::{FileName, FileNumber};
 use crate::key::SeqNo;
@@ -122,12 +123,19 @@ impl Engine {
 
     /// Appends an edit to the manifest, durable when this returns; starts a new manifest when the old one has grown large.
     pub(crate) fn append_edit(&self, room: &mut ManifestRoom, edit: &VersionEdit) -> Result<()> {
+        // The state is changed before the file: what ends in between leaves them apart.
+        let _latch = self.latch_panics();
+        if let Some(cause) = &self.state.lock().failure {
+            return Err(Error::background(cause));
+        }
         let ManifestRoom { manifest, state, .. } = room;
         let Some(open) = manifest else {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
         };
         state.apply(edit)?;
         open.append(edit)?;
+        // Before files go that another process may have taken over, and before CURRENT is exchanged.
+        self.check_lock()?;
         self.work.manifest_bytes.store(open.file_bytes(), Ordering::Relaxed);
         if open.file_bytes() > MANIFEST_ROLL_BYTES && open.file_bytes() > 4 * state.snapshot().encode().len() as u64 {
             let old = open.number();
@@ -151,21 +159,15 @@ impl Engine {
             }
             spare.making = true;
         }
-        let result = self.create_log(self.logs.current_number());
-        let failure = {
-            let mut spare = self.spare_log.lock();
-            spare.making = false;
-            self.log_made.notify_all();
-            match result {
-                Ok(log) => {
-                    spare.log = Some(log);
-                    None
+        let mut making = LogInTheMaking { engine: self, prepared: None };
+        match self.create_log(self.logs.current_number()) {
+            Ok(log) => making.prepared = Some(log),
+            Err(error) => {
+                drop(making);
+                if error.kind() != ErrorKind::Closed {
+                    self.fail(&error);
                 }
-                Err(error) => Some(error),
             }
-        };
-        if let Some(error) = failure.filter(|error| error.kind() != ErrorKind::Closed) {
-            self.fail(&error);
         }
     }
 

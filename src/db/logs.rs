@@ -3,10 +3,10 @@
 //! The leader appends; anybody syncs. A log that was replaced is closed by whoever syncs next, before anything in its
 //! successor is called durable (*log before log*), so that a writer which only rotates never waits for a disk.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::filename::FileNumber;
 use crate::key::SeqNo;
-use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, OnPanic, Ordering};
 use crate::vfs::{Context, SyncHandle};
 use crate::wal::LogWriter;
 use std::collections::VecDeque;
@@ -127,6 +127,11 @@ impl LogSet {
         if self.is_settled(seqno) {
             return Ok(());
         }
+        // The replaced logs that it took along are closed by nobody then.
+        let _failed = OnPanic::new(|| {
+            let error = || Error::new(ErrorKind::BackgroundFailure, "a thread panicked while it synced the log");
+            self.state.lock().failed.get_or_insert_with(error);
+        });
         let result = self.sync_all();
         if let Err(error) = &result {
             self.state.lock().failed.get_or_insert_with(|| error.clone());

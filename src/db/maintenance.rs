@@ -75,6 +75,7 @@ impl Engine {
         largest: Option<&[u8]>,
     ) -> Result<()> {
         self.flush(Some(tree.id))?;
+        let _latch = self.latch_panics();
         self.state.lock().manual += 1;
         let result = self.compact_now(tree, smallest, largest);
         self.state.lock().manual -= 1;

@@ -295,13 +295,7 @@ impl Engine {
     /// Opens a table that the manifest names and checks that it is the one.
     pub(crate) fn open_table(&self, meta: &FileMeta) -> Result<Arc<Table>> {
         let path = FileName::Table(meta.number).in_dir(&self.dir);
-        let file: Arc<dyn RandomAccessFile> = self.descriptors.open(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                let message = "a table that the manifest names is missing; restore the file from a backup";
-                Error::corruption(message).in_file(&path)
-            }
-            _ => Error::io("open the table", &path, error),
-        })?;
+        let file: Arc<dyn RandomAccessFile> = self.descriptors.open(&path).context_of_named("open the table", &path)?;
         file.advise(Advice::Random);
         let identity = TableIdentity { table_id: meta.table_id, file_bytes: meta.file_bytes };
         let mapped = self.options.read_mode.is_mapped();

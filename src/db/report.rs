@@ -11,6 +11,7 @@ use crate::stats::{
 };
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::tree::Tree;
+use crate::vfs::Context;
 use crate::wal::replay;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -252,6 +253,8 @@ impl Engine {
         for tree in self.trees() {
             let version = tree.view().version;
             for (_, live) in version.tables() {
+                // Its descriptor would still read a file that somebody removed.
+                self.fs.len(live.table.path()).context_of_named("measure the table", live.table.path())?;
                 let found = live.table.verify(&self.hash_key)?;
                 if found.filter_false_negatives > 0 {
                     return Err(Error::new(

@@ -37,6 +37,24 @@ enum Stop {
     Debt,
 }
 
+/// Somebody is making a log: the others wait until this is dropped, however that comes about. What was made ahead is
+/// there at the same moment: a log made later must not be written before it.
+pub(crate) struct LogInTheMaking<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) prepared: Option<LogWriter>,
+}
+
+impl Drop for LogInTheMaking<'_> {
+    fn drop(&mut self) {
+        let mut spare = self.engine.spare_log.lock();
+        spare.making = false;
+        if self.prepared.is_some() {
+            spare.log = self.prepared.take();
+        }
+        self.engine.log_made.notify_all();
+    }
+}
+
 impl Engine {
     /// Makes sure that `bytes` more can be written to `keyspaces`: delays, exchanges full memtables, waits at hard limits.
     pub(crate) fn make_room(self: &Arc<Self>, writer: &mut Writer, keyspaces: &[u32], bytes: u64) -> Result<()> {
@@ -56,6 +74,7 @@ impl Engine {
         writer.unchecked_bytes += bytes;
         if writer.unchecked_bytes >= CHECK_BYTES.min(self.options.max_wal_bytes / 8) {
             writer.unchecked_bytes = 0;
+            self.check_lock().map_err(|error| self.fail(&error))?;
             self.check_memory(writer)?;
             self.check_log_bytes(writer)?;
         }
@@ -242,14 +261,13 @@ impl Engine {
             }
             spare.making = true;
         }
-        let result = self.create_log(predecessor);
-        self.spare_log.lock().making = false;
-        self.log_made.notify_all();
-        result
+        let _making = LogInTheMaking { engine: self, prepared: None };
+        self.create_log(predecessor)
     }
 
     /// Creates a log and names it in the manifest, both durable: a log that recovery needs cannot go missing unseen.
     pub(crate) fn create_log(&self, predecessor: Option<FileNumber>) -> Result<LogWriter> {
+        let _latch = self.latch_panics();
         let number = self.next_number();
         self.pause_point("log:numbered");
         let log = LogWriter::create(&*self.fs, &self.dir, number, 0, predecessor)?;

@@ -11,7 +11,7 @@ use crate::memtable::Memtable;
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::tree::{ReadContext, Tree};
 use crate::wal::LogWriter;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Batch bytes that one leader takes along at most.
 const MAX_GROUP_BYTES: usize = 1 << 20;
@@ -32,6 +32,26 @@ pub(crate) struct Writer {
 pub(crate) struct WritableKeyspace {
     pub(crate) tree: Arc<Tree>,
     pub(crate) active: Arc<Memtable>,
+}
+
+/// Writers whose batches a leader took along, in their order. Each gets its answer, even if the leader panics.
+struct Followers(VecDeque<Arc<Waiter>>);
+
+impl Followers {
+    fn answer(&mut self, result: Result<SeqNo>) {
+        if let Some(waiter) = self.0.pop_front() {
+            waiter.finish(result);
+        }
+    }
+}
+
+impl Drop for Followers {
+    fn drop(&mut self) {
+        while !self.0.is_empty() {
+            let message = "the thread that wrote this batch with its own panicked; it may be there after reopening";
+            self.answer(Err(Error::new(ErrorKind::BackgroundFailure, message)));
+        }
+    }
 }
 
 impl Engine {
@@ -60,6 +80,7 @@ impl Engine {
             Turn::Done(_) => Err(Error::new(ErrorKind::Closed, "the database was closed")),
             Turn::Lead(_) => {
                 let leadership = self.queue.leadership();
+                let _latch = self.latch_panics();
                 let result = work(&mut self.writer.lock());
                 drop(leadership);
                 result
@@ -69,12 +90,14 @@ impl Engine {
 
     fn lead(self: &Arc<Self>, own: Pending) -> Result<SeqNo> {
         let conditional = !own.requirements.is_empty();
+        let _latch = self.latch_panics();
         let mut writer = self.writer.lock();
         let ready = self.prepare(&mut writer, &own);
         // Only now: whoever came while this waited for room goes along.
         let followers = if conditional { Vec::new() } else { self.queue.followers(MAX_GROUP_BYTES) };
         let ready = ready.and_then(|()| self.check_requirements(&own));
-        let (waiters, batches): (Vec<Arc<Waiter>>, Vec<Pending>) = followers.into_iter().unzip();
+        let (waiters, batches): (VecDeque<Arc<Waiter>>, Vec<Pending>) = followers.into_iter().unzip();
+        let mut waiters = Followers(waiters);
         let mut group = Vec::with_capacity(1 + batches.len());
         group.push(own);
         group.extend(batches);
@@ -96,9 +119,7 @@ impl Engine {
         drop(writer);
         let mut results = results.into_iter();
         let mine = results.next().unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the database was closed")));
-        for (waiter, result) in waiters.iter().zip(results) {
-            waiter.finish(result);
-        }
+        results.for_each(|result| waiters.answer(result));
         mine
     }
 
@@ -200,7 +221,7 @@ impl Engine {
         }
         if sync {
             self.pause_point("write:before_sync");
-            self.logs.sync_through(last)?;
+            self.sync_logs(last)?;
         }
         Ok(())
     }
@@ -216,7 +237,8 @@ impl Engine {
     pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
         self.check_writable()?;
         let through = self.visible.load(Ordering::Acquire);
-        self.logs.sync_through(through).map_err(|error| self.fail(&error))
+        let _latch = self.latch_panics();
+        self.sync_logs(through).map_err(|error| self.fail(&error))
     }
 }
 

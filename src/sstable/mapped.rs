@@ -29,7 +29,7 @@ impl Mapped {
         // SAFETY: whoever chose the read mode `mmap` through its unsafe constructor promised what `map` asks for: that
         // nobody changes or shortens the database's files while they are open. The engine itself never does: a table
         // is never written after its final sync.
-        let bytes = unsafe { file.map() }.context("map", path)?;
+        let bytes = unsafe { file.map() }.context_of_named("map", path)?;
         let words = blocks.div_ceil(64);
         Ok(Mapped { bytes, verified: std::iter::repeat_with(|| AtomicU64::new(0)).take(words).collect() })
     }

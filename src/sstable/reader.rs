@@ -73,7 +73,7 @@ impl Source {
 
     fn check_length(&self) -> Result<()> {
         let expected = self.identity.file_bytes;
-        let found = self.file.len().context("get the length of", &self.path)?;
+        let found = self.file.len().context_of_named("get the length of", &self.path)?;
         if found == expected && found >= FOOTER_BYTES as u64 && found.is_multiple_of(PAGE_BYTES) {
             return Ok(());
         }

@@ -24,7 +24,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file system of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -266,11 +266,16 @@ const LOCK_ATTEMPTS: usize = 8;
 #[derive(Debug)]
 struct DiskLock {
     file: File,
+    path: PathBuf,
     id: Identity,
     pid: u32,
 }
 
-impl FileLock for DiskLock {}
+impl FileLock for DiskLock {
+    fn still_excludes(&self) -> io::Result<bool> {
+        still_named(&self.path, self.id)
+    }
+}
 
 impl DiskLock {
     fn take(path: &Path, mode: LockMode) -> io::Result<Self> {
@@ -308,7 +313,7 @@ impl DiskLock {
             return Ok(None);
         }
         held.push(Held { file: id, place, mode, pid });
-        Ok(Some(DiskLock { file, id, pid }))
+        Ok(Some(DiskLock { file, path: path.to_owned(), id, pid }))
     }
 }
 
@@ -407,8 +412,6 @@ mod system {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::path::PathBuf;
-
     const FS: DiskFileSystem = DiskFileSystem;
 
     fn dir() -> (tempfile::TempDir, impl Fn(&str) -> PathBuf) {
@@ -582,7 +585,11 @@ mod tests {
     fn a_lock_file_removed_by_hand_still_guards_within_the_process() {
         let (_dir, at) = dir();
         let lock = FS.lock(&at("LOCK"), LockMode::Exclusive).unwrap();
+        assert!(lock.still_excludes().unwrap());
         fs::remove_file(at("LOCK")).unwrap();
+        assert!(!lock.still_excludes().unwrap());
+        drop(FS.create_new(&at("LOCK")).unwrap());
+        assert!(!lock.still_excludes().unwrap());
         assert_eq!(kind(FS.lock(&at("LOCK"), LockMode::Exclusive)), io::ErrorKind::WouldBlock);
         drop(lock);
         FS.lock(&at("LOCK"), LockMode::Exclusive).unwrap();
@@ -614,7 +621,7 @@ mod tests {
         drop(lock);
         assert!(HELD.lock().iter().any(|held| held.file == id));
         assert!(File::open(at("LOCK")).unwrap().try_lock().is_err());
-        drop(DiskLock { file: parents_copy, id, pid });
+        drop(DiskLock { file: parents_copy, path: at("LOCK"), id, pid });
         FS.lock(&at("LOCK"), LockMode::Exclusive).unwrap();
     }
 }

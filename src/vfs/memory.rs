@@ -437,7 +437,7 @@ impl FileSystem for MemoryFileSystem {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "another handle holds the lock"));
         }
         *holders += 1;
-        Ok(Box::new(MemoryLock { shared: Arc::clone(&self.0), id: file.id }))
+        Ok(Box::new(MemoryLock { shared: Arc::clone(&self.0), path: path.to_owned(), id: file.id }))
     }
 
     fn free_space(&self, _path: &Path) -> io::Result<u64> {
@@ -447,10 +447,19 @@ impl FileSystem for MemoryFileSystem {
 
 struct MemoryLock {
     shared: Arc<Shared>,
+    path: PathBuf,
     id: NodeId,
 }
 
-impl FileLock for MemoryLock {}
+impl FileLock for MemoryLock {
+    fn still_excludes(&self) -> io::Result<bool> {
+        match self.shared.tree.lock().file(&self.path) {
+            Ok(file) => Ok(file.id == self.id),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
 
 impl Drop for MemoryLock {
     fn drop(&mut self) {

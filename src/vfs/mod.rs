@@ -67,7 +67,11 @@ pub enum LockMode {
 }
 
 /// A held lock; dropping it releases it.
-pub trait FileLock: Send + Sync + fmt::Debug {}
+pub trait FileLock: Send + Sync + fmt::Debug {
+    /// Whether the lock file still has its name. If somebody removed it, the next opener makes and locks another one, and
+    /// the lock excludes nobody any more.
+    fn still_excludes(&self) -> io::Result<bool>;
+}
 
 /// What the engine is about to do with a file, told to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,10 +146,23 @@ pub trait SyncHandle: Send + Sync + fmt::Debug {
 /// Adds operation and path to an `io::Error`.
 pub(crate) trait Context<T> {
     fn context(self, operation: &str, path: &Path) -> Result<T>;
+    /// For a file that the manifest names: if it is not there, the database is damaged, and `NotFound` would say
+    /// something else.
+    fn context_of_named(self, operation: &str, path: &Path) -> Result<T>;
 }
 
 impl<T> Context<T> for io::Result<T> {
     fn context(self, operation: &str, path: &Path) -> Result<T> {
         self.map_err(|e| Error::io(operation, path, e))
+    }
+
+    fn context_of_named(self, operation: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let message = "a file that the manifest names is missing; restore it from a backup";
+                Error::corruption(message).in_file(path)
+            }
+            _ => Error::io(operation, path, error),
+        })
     }
 }

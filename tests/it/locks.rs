@@ -1,9 +1,10 @@
 //! Who may open, on a real disk: one writer, and readers where nothing may be written.
 
 use crate::support::{key, tiny};
-use siftdb::vfs::{Call, Effect, Failure, Fault, FaultFileSystem, MemoryFileSystem, Select};
-use siftdb::{Db, ErrorKind, Options};
+use siftdb::vfs::{Call, Effect, Failure, Fault, FaultFileSystem, FileSystem, MemoryFileSystem, Select};
+use siftdb::{Db, ErrorKind, Options, WriteOptions};
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -117,4 +118,55 @@ fn an_open_that_failed_leaves_no_lock_behind() {
     fs.inject(Fault::at(Select::Mutating, 1, Effect::Fail(Failure::Os(28))).forever());
     assert_eq!(open(read_only()).unwrap().get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(open(tiny()).unwrap_err().kind(), ErrorKind::NoSpace);
+}
+
+/// What two writers know of each other after the lock file of the first was removed by hand.
+fn taken_over(work: impl Fn(&Db) -> siftdb::Result<()>) {
+    let fs = MemoryFileSystem::new();
+    let open = || Db::builder().options(tiny()).file_system(Arc::new(fs.clone())).open("db");
+    let stale = open().unwrap();
+    let sync = WriteOptions { sync: true, ..Default::default() };
+    stale.put_with("a", "1", &sync).unwrap();
+    (0..50).for_each(|i| stale.put(key(i), [b'v'; 100]).unwrap());
+    stale.flush().unwrap();
+    fs.remove_file(Path::new("db/LOCK")).unwrap();
+    let owner = open().unwrap();
+    owner.put_with("b", "2", &sync).unwrap();
+    let error = work(&stale).unwrap_err();
+    let cause = match error.kind() {
+        ErrorKind::BackgroundFailure => error.source().and_then(|cause| cause.downcast_ref()).unwrap(),
+        _ => &error,
+    };
+    // The lock is gone, or the name of a new file is taken: no file is ever written over.
+    let locked = cause.kind() == ErrorKind::Locked && cause.path() == Some(Path::new("db/LOCK"));
+    let io_error = cause.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let taken = io_error.is_some_and(|cause| cause.kind() == std::io::ErrorKind::AlreadyExists);
+    assert!(locked || taken, "{error:?}");
+    drop(stale);
+    // It has taken nothing away from the new owner.
+    owner.put("c", "3").unwrap();
+    owner.compact().unwrap();
+    owner.verify().unwrap();
+    owner.close().unwrap();
+    let db = open().unwrap();
+    for key in ["a", "b", "c"] {
+        assert!(db.contains_key(key).unwrap(), "{key}");
+    }
+    assert!((0..50).all(|i| db.contains_key(key(i)).unwrap()));
+}
+
+#[test]
+fn a_writer_whose_lock_file_was_removed_is_told_before_it_acknowledges_what_is_lost() {
+    let sync = WriteOptions { sync: true, ..Default::default() };
+    taken_over(|db| db.put_with("lost", "1", &sync));
+    taken_over(|db| db.put("lost", "1").and_then(|()| db.sync()));
+    taken_over(|db| db.put("lost", "1").and_then(|()| db.flush()));
+    taken_over(|db| db.put("lost", "1").and_then(|()| db.compact()));
+    taken_over(|db| db.keyspace("new").map(drop));
+    taken_over(|db| (0..2000).try_for_each(|i| db.put(key(i), [b'w'; 100])));
+    taken_over(|db| {
+        let closed = db.close();
+        assert_eq!(db.get("a").unwrap_err().kind(), ErrorKind::Closed);
+        closed
+    });
 }
