@@ -143,7 +143,7 @@ fn child_of_the_descriptor_test() {
         Ok(db) => {
             let count = &mut count;
             let mut write = |i: u64| -> siftdb::Result<()> {
-                db.put_with(key(i), [b'v'; 100], &WriteOptions { sync: i % 50 == 0 })?;
+                db.put_with(key(i), [b'v'; 100], &WriteOptions { sync: i.is_multiple_of(50) })?;
                 *count = i + 1;
                 if i % 500 == 499 { db.compact() } else { Ok(()) }
             };
