@@ -40,7 +40,7 @@ fn write(db: &Db, other: &Keyspace, writer: u64, progress: &Progress, stop: &Ato
         batch.put(last(writer), number.to_string()).put(entry(writer, number), &filler);
         batch.on(other).put(entry(writer, number), &filler).put(last(writer), number.to_string());
         // The writers with odd numbers never sync.
-        let sync = writer % 2 == 0 && number % 3 == 0;
+        let sync = writer.is_multiple_of(2) && number.is_multiple_of(3);
         batch.commit_with(&WriteOptions { sync, ..Default::default() }).unwrap();
         progress.acknowledged.store(number, Ordering::SeqCst);
         if sync {
