@@ -128,10 +128,17 @@ impl Engine {
         if let Some(cause) = &self.state.lock().failure {
             return Err(Error::background(cause));
         }
-        let ManifestRoom { manifest, state, .. } = room;
-        let Some(open) = manifest else {
+        if room.manifest.is_none() {
             return Err(Error::new(ErrorKind::Closed, "the database was closed"));
-        };
+        }
+        // Latched before anybody else gets at the manifest: from here on state and file may say different things.
+        self.append_to_manifest(room, edit).inspect_err(|error| {
+            self.fail(error);
+        })
+    }
+
+    fn append_to_manifest(&self, room: &mut ManifestRoom, edit: &VersionEdit) -> Result<()> {
+        let ManifestRoom { manifest: Some(open), state } = room else { return Ok(()) };
         state.apply(edit)?;
         open.append(edit)?;
         // Before files go that another process may have taken over, and before CURRENT is exchanged.
