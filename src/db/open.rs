@@ -314,6 +314,7 @@ impl Engine {
                     return Err(Error::corruption(format!("the manifest names a table in level {level}; there are 7")));
                 }
                 for meta in files.values() {
+                    check_understood(meta)?;
                     added.push((*level, self.live_table(*id, *level, meta.clone())?));
                 }
             }
@@ -387,6 +388,20 @@ fn refuse_unnamed_logs(fs: &dyn FileSystem, dir: &Path, state: &ManifestState, f
                            restore it from a backup";
             return Err(Error::corruption(message).in_file(&path));
         }
+    }
+    Ok(())
+}
+
+/// The manifest has room for what a later version will say of a table. To pass over it would give wrong answers.
+pub(crate) fn check_understood(meta: &FileMeta) -> Result<()> {
+    let later = meta.tombstone_bounds.is_some()
+        || meta.largest_exclusive
+        || meta.seqno_override.is_some()
+        || meta.filter_side_file.is_some();
+    if later {
+        let message =
+            format!("table {} has range tombstones, another sequence number or a filter beside it", meta.number);
+        return Err(Error::unsupported(format!("{message}: open the database with the version that wrote it")));
     }
     Ok(())
 }

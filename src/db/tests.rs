@@ -151,3 +151,22 @@ fn a_flush_that_ends_during_a_compaction_is_not_lost() {
     assert_eq!(db.get("only here").unwrap().as_deref(), Some(&b"x"[..]));
     assert_eq!(db.get(key(8)).unwrap().as_deref(), Some(&b"2"[..]));
 }
+
+#[test]
+fn what_a_later_version_says_of_a_table_is_unsupported_not_passed_over() {
+    let db = open(options(0));
+    db.put("k", "v").unwrap();
+    db.flush().unwrap();
+    let version = db.tree().view().version;
+    let (_, table) = version.tables().next().unwrap();
+    let refused = |change: fn(&mut crate::version::edit::FileMeta)| {
+        let mut meta = (*table.meta).clone();
+        change(&mut meta);
+        super::open::check_understood(&meta).is_err_and(|e| e.kind() == crate::error::ErrorKind::Unsupported)
+    };
+    assert!(!refused(|_| ()));
+    assert!(refused(|meta| meta.seqno_override = Some(9)));
+    assert!(refused(|meta| meta.tombstone_bounds = Some((b"a".to_vec(), b"b".to_vec()))));
+    assert!(refused(|meta| meta.largest_exclusive = true));
+    assert!(refused(|meta| meta.filter_side_file = Some(7)));
+}
